@@ -37,6 +37,7 @@ from onejob.node.supervisor.failures import SetupFailed
 from onejob.node.supervisor.journal import SLOT_BYTES, Claim, Journal
 from onejob.node.supervisor.pressure import PROCESSES
 from onejob.node.supervisor.record_file import slot_text
+from onejob.node.supervisor.usage import Usage
 from sim.faults import Dice
 from sim.node.descriptors import Epoll, Nothing, Pipe, PipeReader, Table
 from sim.node.files import Files
@@ -47,6 +48,11 @@ _ONLY_READ = frozenset({"path", "strerror", "waitstatus_to_exitcode", "geteuid"}
 #: Seconds in which a forked child records its start: fewer than a new supervisor takes to begin.
 _SLOWEST_CHILD_SECONDS = 0.01
 _DESCRIPTOR_LIMIT = 1 << 20
+_SUPERVISOR_PID = 0
+#: Memory of the supervisor, and usage of every other process.
+_SUPERVISOR_USAGE = Usage(8_000, 10)
+_USAGE = Usage(50_000, 10)
+_RUSAGE = SimpleNamespace(ru_maxrss=_USAGE.peak_kib, ru_utime=0.01, ru_stime=0.0)
 
 
 class SupervisorKilled(BaseException):
@@ -121,6 +127,7 @@ class SystemCalls:
             limit = SimpleNamespace(RLIMIT_NOFILE=0, getrlimit=lambda kind: (_DESCRIPTOR_LIMIT, 0))
             _put(undo, main, "resource", limit)
             _put(undo, main, "wait_until_gone", self._wait_until_gone)
+            _put(undo, main, "sample", _sample)
             # Few containers start at a time here.
             _put(undo, event_batching, "MIN_BATCH", 1)
             for name, call in self._of_spawn().items():
@@ -224,6 +231,10 @@ class SystemCalls:
         made = _ReusableInit(self._kernel, self._dice, table, self.caller, reports)
         self.enter()
         return made.process.pid, made
+
+
+def _sample(pid: int) -> Usage:
+    return _SUPERVISOR_USAGE if pid == _SUPERVISOR_PID else _USAGE
 
 
 def _encoded(request: spawn.Request) -> bytes | None:
@@ -392,7 +403,7 @@ class _InitChild:
 
     def _command_ended(self, status: int) -> None:
         if self._status is not None and self.process.status is None:
-            self._status.data += status.to_bytes(4, "little")
+            self._status.data += init._END.pack(status, *_USAGE)
         self._kernel.end(self.process, 0)
 
     def _ended(self, status: int) -> None:
@@ -486,12 +497,15 @@ class _Os:
         self._calls.enter()
         self._kernel.kill_group(group, number)
 
-    def waitpid(self, pid: int, options: int) -> tuple[int, int]:
+    def getpid(self) -> int:
+        return _SUPERVISOR_PID
+
+    def wait4(self, pid: int, options: int) -> tuple[int, int, Any]:
         assert pid == -1, "any child"
         self._calls.enter()
         found = self._kernel.wait(self._calls.caller)
         self._calls.enter()
-        return found
+        return *found, _RUSAGE
 
     def set_blocking(self, fd: int, wanted: bool) -> None:
         """Do nothing: no call blocks here."""

@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onejob.api.service import Service
+from onejob.api.writing.writes import Writes
 from onejob.client.base import Bind, Create, Delete, Op, Patch, Replace
 from onejob.client.local import LocalClient
-from onejob.objects.meta import JOBS, PODS, Key
+from onejob.objects.meta import JOBS, PODS, WORKFLOWS, Key
 from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH
 from onejob.wire.errors import ApiError
 from onejob.wire.requests import WriteOptions
 from tests.api.two_services import TRUSTED, with_two_services
-from tests.build import a_job, template
+from tests.build import a_job, a_task, a_workflow, template
 
 Doc = dict[str, Any]
 Answer = tuple[int, str] | Doc
@@ -39,6 +40,10 @@ class OneByOne(LocalClient):
 
     def _stage_run(self, op: Op) -> Callable[[Sequence[Any]], Sequence[Any]]:
         return self._stage_singly
+
+    def _stage_patch(self, op: Patch) -> Any:
+        target = self._target(op.key, op.subresource)
+        return self._writes.patch(target, op.type, msgspec.json.decode(op.body), self._options)
 
 
 def encode(doc: Doc) -> bytes:
@@ -425,3 +430,68 @@ def test_writes_that_change_nothing_are_none(tmp_path: Path) -> None:
             assert store.staged_revision == written
 
     compared(tmp_path, test)
+
+
+TASK = {"name": "a", "state": "Running", "message": '"resourceVersion":"3"'}
+FLOW_STEPS: dict[str, list[Step]] = {
+    "first and second status": [
+        merge({"status": {"running": 1, "tasks": [TASK], "startTime": "2026-01-01T12:00:00Z"}},
+              "status"),
+        merge({"status": {"running": None, "complete": 1, "failed": None}}, "status"),
+        merge({"status": {"complete": 1}}, "status"),
+    ],
+    "no status": [merge({"status": {}}, "status"), merge({"metadata": {}}, "status")],
+    "at a revision": [
+        lambda key, flow: Patch(
+            key,
+            encode({
+                "metadata": {"resourceVersion": flow["metadata"]["resourceVersion"]},
+                "status": {"waiting": 1},
+            }),
+            "merge",
+            "status",
+        ),
+        merge({"metadata": {"resourceVersion": "1"}, "status": {"waiting": 2}}, "status"),
+        merge({"metadata": {"resourceVersion": "1"}}, "status"),
+    ],
+    "other sections": [
+        merge({"metadata": {"labels": {"x": "y"}}, "status": {"waiting": 1}}, "status"),
+        merge({"spec": {"suspend": True}, "status": {"waiting": 2}}, "status"),
+    ],
+    "while it is deleted": [
+        merge({"metadata": {"finalizers": ["a.example/b"]}}),
+        lambda key, _: Delete(key),
+        merge({"status": {"waiting": 1}}, "status"),
+        merge({"metadata": {"finalizers": None}}),
+        merge({"status": {"waiting": 2}}, "status"),
+    ],
+}  # fmt: skip
+
+
+@OTHERS
+@pytest.mark.parametrize("steps", FLOW_STEPS.values(), ids=FLOW_STEPS)
+def test_status_of_a_workflow_is_the_same_by_every_writer(
+    tmp_path: Path, steps: Sequence[Step], others: WriteOptions
+) -> None:
+    async def write(pair: Pair) -> None:
+        key = pair.create(WORKFLOWS, a_workflow("wf", a_task("a")))
+        await pair.run(key, steps)
+
+    compared(tmp_path, write, others)
+
+
+def test_status_of_a_workflow_is_written_without_decoding_the_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def write(service: Service, _: Service) -> None:
+        client = LocalClient(service)
+        flow = encode(a_workflow("wf", a_task("a")))
+        client.stage(Create(WORKFLOWS, "default", flow))
+        key = Key(WORKFLOWS, "default", "wf")
+        # The reference would decode it.
+        monkeypatch.delattr(Writes, "patch")
+        body = encode({"status": {"running": 1, "tasks": [TASK]}})
+        document = msgspec.json.decode(client.stage(Patch(key, body, "merge", "status")).document)
+        assert document["status"] == {"running": 1, "tasks": [TASK]}
+
+    with_two_services(tmp_path, write)

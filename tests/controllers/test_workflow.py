@@ -1,6 +1,7 @@
 """Workflow controller on the real store and API, in virtual time."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from onejob.api.service import Service
 from onejob.client.base import Create
 from onejob.client.local import LocalClient
+from onejob.controllers.workflow import settle_delay
 from onejob.informers.cache import Delta
 from onejob.objects.meta import CRONWORKFLOWS, JOBS, PODS, WORKFLOWS, Key
 from onejob.objects.workflow import Workflow
@@ -256,6 +258,32 @@ async def test_task_fails_if_a_result_is_missing(tmp_path: Path) -> None:
         assert await condition(house, key, "Failed") is not None
 
 
+async def test_workflow_fails_if_a_started_task_is_removed_from_its_spec(tmp_path: Path) -> None:
+    async with a_house(tmp_path, "workflows") as house:
+        key = await start(house, a_task("a", results=[{"name": "x"}]), a_task("b", "a"))
+        store = house.cluster.service.store
+        stored = store.newest(key)
+        assert stored is not None
+        document = msgspec.json.decode(stored.value)
+        document["spec"]["tasks"] = [a_task("b")]
+        document["metadata"]["generation"] += 1
+
+        def edited(revision: int) -> bytes:
+            # The API server of another cluster knows only the schema.
+            document["metadata"]["resourceVersion"] = str(revision)
+            return msgspec.json.encode(document)
+
+        store.stage(key, stored.revision, edited)
+        await asyncio.sleep(5)
+        failed = await condition(house, key, "Failed")
+        assert failed is not None
+        assert failed["reason"] == "InvalidWorkflow"
+        assert failed["message"] == 'spec.tasks: task "a" was removed after it had started'
+        await a_pod_with_message(house, await house.get(Key(JOBS, "default", "wf-a")), '{"x": 1}')
+        await asyncio.sleep(5)
+        assert await house.names(JOBS) == ["wf-a"]
+
+
 async def test_parallelism_limits_running_tasks(tmp_path: Path) -> None:
     async with a_running(tmp_path) as house:
         key = await start(house, *(a_task(f"t{n}") for n in range(4)), parallelism=2)
@@ -340,6 +368,66 @@ async def test_recreated_workflow_waits_for_jobs_of_the_previous_one(tmp_path: P
         await house.delete(Key(JOBS, "default", "wf-a"))
         await asyncio.sleep(6)
         assert await states(house, key) == {"a": "Running"}
+
+
+async def test_finished_job_of_a_previous_workflow_is_not_that_of_the_new_one(
+    tmp_path: Path,
+) -> None:
+    async with a_running(tmp_path) as house:
+        key = await start(house, a_task("a"))
+        job = Key(JOBS, "default", "wf-a")
+        uid = (await house.get(job))["metadata"]["uid"]
+        await house.delete(key)
+        key = await start(house, a_task("a"))
+        await finish(house, "a")
+        await house.delete(job)
+        await asyncio.sleep(6)
+        assert await states(house, key) == {"a": "Running"}
+        assert (await house.get(job))["metadata"]["uid"] != uid
+
+
+async def test_no_job_is_created_if_the_workflow_has_changed_meanwhile(tmp_path: Path) -> None:
+    def late(service: Service) -> LocalClient:
+        return LateWatch(service, WORKFLOWS, 5.0)
+
+    async with a_house(tmp_path, "workflows", staged=True, client_of=late) as house:
+        key = await start(house, a_task("a"))
+        await asyncio.sleep(3)
+        await house.patch(key, {"metadata": {"labels": {"changed": "meanwhile"}}})
+        await asyncio.sleep(2)
+        # Its start could not be recorded in the same commit: the status write conflicts.
+        assert house.workflows is not None
+        assert house.workflows.controller is not None
+        assert await house.names(JOBS) == []
+        await asyncio.sleep(30)
+        job = await house.get(Key(JOBS, "default", "wf-a"))
+        task = (await house.get(key))["status"]["tasks"][0]
+        assert (task["state"], task["jobUID"]) == ("Running", job["metadata"]["uid"])
+
+
+@pytest.mark.parametrize("gone_for", [math.nextafter(2.0, 0), 1.9999999999, 1.999])
+def test_deleted_job_is_not_looked_at_again_before_time_has_passed(gone_for: float) -> None:
+    # A remainder of rounding that is added to the time of a long-running process is lost.
+    assert settle_delay(gone_for) >= 0.01
+    assert settle_delay(0.5) == 1.5
+
+
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"activeDeadlineSeconds": 0}])
+async def test_change_of_a_job_is_repeated_after_a_conflict(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    def late(service: Service) -> LocalClient:
+        return LateWatch(service, JOBS, 5.0)
+
+    async with a_house(tmp_path, "workflows", staged=True, client_of=late) as house:
+        key = await start(house, a_task("a"))
+        await asyncio.sleep(10)
+        job = Key(JOBS, "default", "wf-a")
+        await house.patch(job, {"metadata": {"labels": {"changed": "meanwhile"}}})
+        await house.patch(key, {"spec": spec})
+        await asyncio.sleep(60)
+        changed = (await house.get(job))["spec"]
+        assert {name: changed[name] for name in spec} == spec
 
 
 async def test_job_gets_its_ttl_only_after_its_end_is_recorded(tmp_path: Path) -> None:

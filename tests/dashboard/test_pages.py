@@ -11,7 +11,7 @@ import pytest
 
 from onejob.testing import OnejobNamespace, OnejobServer
 from tests.dashboard.support import Browser
-from tests.ui.demo import a_cronjob, a_job
+from tests.ui.demo import a_cronjob, a_job, a_task, a_workflow
 
 
 @pytest.fixture(scope="module")
@@ -376,3 +376,26 @@ def test_a_revoked_user_is_out_at_once(
     assert browser.ask("GET", "/ui/api/session")[0] == 200
     revoke_user(users, "alice")
     assert browser.ask("GET", "/ui/api/session")[0] == 401
+
+
+def test_next_runs_of_cronjobs_leave_out_suspended_ones(
+    signed_in: Browser, server: OnejobServer
+) -> None:
+    namespace = server.new_namespace()
+    namespace.create(a_cronjob("yearly", "0 0 1 1 *", "true", timeZone="Etc/UTC"))
+    namespace.create(a_cronjob("held", "0 0 1 1 *", "true", suspend=True))
+    status, answer = signed_in.ask("GET", f"/ui/api/cronjobs?namespace={namespace.name}")
+    assert status == 200
+    assert list(answer["next"]) == [f"{namespace.name}/yearly"]
+    assert answer["next"][f"{namespace.name}/yearly"].endswith("-01-01T00:00:00Z")
+    namespace.remove()
+
+
+def test_rerun_of_workflow_is_refused_with_reason(signed_in: Browser, server: OnejobServer) -> None:
+    namespace = server.new_namespace()
+    namespace.create(a_workflow("held", a_task("one", "true"), suspend=True))
+    path = f"/ui/api/workflows/{namespace.name}"
+    status, answer = signed_in.ask("GET", f"{path}/held/rerun?from=one")
+    assert (status, "has not finished" in answer["message"]) == (400, True)
+    assert signed_in.ask("GET", f"{path}/nothing/rerun")[0] == 404
+    namespace.remove()

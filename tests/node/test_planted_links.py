@@ -18,9 +18,9 @@ from onejob.node.supervisor.paths import (
     folder_of,
     open_beneath,
     open_inside,
+    open_mount_point,
     open_trusted,
     part_inside,
-    place,
 )
 from tests.node.support import (
     Document,
@@ -265,7 +265,7 @@ def test_a_link_that_changes_after_it_was_looked_at_is_not_followed(
         open_inside(str(top), "current")
     for make in ("directory", "file", ""):
         with pytest.raises(OSError, match="leads out of the volume"):
-            place(str(top), "current/x", make=make, links_inside=True)
+            open_mount_point(str(top), "current/x", make=make, links_inside=True)
     assert unchanged(outside)
 
 

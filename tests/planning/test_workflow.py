@@ -7,13 +7,18 @@ import pytest
 
 from onejob.objects.job import JobSpec
 from onejob.objects.meta import Meta, OwnerReference
-from onejob.objects.workflow import ResultDeclaration, read_workflow
+from onejob.objects.workflow import ResultDeclaration, read_next_workflow, read_workflow
 from onejob.planning.bad_input import BadInput
 from onejob.planning.workflow.graph import InvalidGraph, build_graph, find_cycle
 from onejob.planning.workflow.plan import Observed
 from onejob.planning.workflow.planner import plan_workflow
 from onejob.planning.workflow.rerun import rerun_workflow
-from onejob.planning.workflow.results import MAX_TASK_BYTES, read_results, substitute
+from onejob.planning.workflow.results import (
+    MAX_TASK_BYTES,
+    MAX_WORKFLOW_BYTES,
+    read_results,
+    substitute,
+)
 from tests import build
 from tests.build import a_task, a_workflow
 from tests.planning.build import a_pod
@@ -135,6 +140,33 @@ def test_deleted_job_missing_from_the_status_is_recorded_with_its_uid() -> None:
     assert plan.status is not None
     (task,) = plan.status.tasks
     assert (task.state, task.job_name, task.job_uid) == ("Running", "wf-a", "uid-a")
+
+
+def test_results_of_a_workflow_are_bounded_in_bytes_of_json() -> None:
+    declared = [{"name": "x"}]
+    run = Run(view(*(a_task(f"t{n}", results=declared) for n in range(70))))
+    run.sync()
+    for n in range(70):
+        # Four bytes each.
+        run.end(f"t{n}", "Complete", {"x": "\U0001f600" * 1000})
+    run.sync()
+    kept = [task.results for task in run.status.tasks if task.results]
+    assert len(kept) > 60
+    assert sum(len(msgspec.json.encode(results)) for results in kept) <= MAX_WORKFLOW_BYTES
+    assert "keeps at most 262144 bytes of results" in run.message("t69")
+
+
+def test_spec_of_a_known_generation_is_not_decoded_again() -> None:
+    document = a_workflow("wf", a_task("a"))
+    document["metadata"] |= {"namespace": "default", "uid": "u", "generation": 1}
+    first = read_next_workflow(msgspec.json.encode(document), lambda _: None)
+    document["status"] = {"running": 1}
+    second = read_next_workflow(msgspec.json.encode(document), lambda _: first)
+    assert second.spec is first.spec
+    assert second == read_workflow(msgspec.json.encode(document))
+    for change in ({"generation": 2}, {"uid": "v"}):
+        other = {**document, "metadata": {**document["metadata"], **change}, "spec": {"tasks": []}}
+        assert read_next_workflow(msgspec.json.encode(other), lambda _: first).spec.tasks == ()
 
 
 def test_recorded_end_stays_whatever_becomes_of_the_job() -> None:

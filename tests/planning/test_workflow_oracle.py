@@ -35,5 +35,5 @@ def test_planner_agrees_with_the_oracle_on_20000_small_graphs(part: int) -> None
 def test_planner_agrees_with_the_oracle_on_random_graphs(part: int) -> None:
     rng = Random(100 + part)
     for _ in range(500):
-        problem = disagreement(random_case(rng))
+        problem = disagreement(random_case(rng), in_full=True)
         assert not problem, problem

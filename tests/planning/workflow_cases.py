@@ -6,6 +6,7 @@ from itertools import product
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from onejob.objects.cronjob import JobTemplate
 from onejob.objects.job import Job
@@ -14,11 +15,12 @@ from onejob.objects.workflow import (
     Dependency,
     ResultDeclaration,
     Task,
+    TaskStatus,
     Workflow,
     WorkflowSpec,
 )
 from onejob.planning.workflow.graph import Graph, build_graph
-from onejob.planning.workflow.plan import Observed
+from onejob.planning.workflow.plan import Observed, Plan
 from onejob.planning.workflow.planner import plan_workflow, settle
 from onejob.planning.workflow.results import ResultsRead
 from tests.planning.workflow_oracle import Case, OracleTask, Result, run
@@ -65,8 +67,12 @@ def _job(task: str, end: str = "") -> Job:
     return job
 
 
-def planned(case: Case, workflow: Workflow, graph: Graph) -> Result:
-    """Run a case by the planner. Asserts that no Job is created twice or too early."""
+def planned(case: Case, workflow: Workflow, graph: Graph, *, in_full: bool = False) -> Result:
+    """Run a case by the planner. Asserts that no Job is created twice or too early.
+
+    If `in_full`, also that each plan is that of a status that lacks the reasons of waiting tasks:
+    the planner looks at each of these again.
+    """
     jobs: dict[str, Job] = {}
     results = {
         f"uid-{name}": ResultsRead({} if name in case.silent else {"r": "v"})
@@ -78,6 +84,10 @@ def planned(case: Case, workflow: Workflow, graph: Graph) -> Result:
     now, ended = NOON, 0
     while True:
         plan = plan_workflow(workflow, graph, observed, now)
+        if in_full:
+            full = plan_workflow(_without_reasons(workflow), graph, observed, now)
+            assert plan.creations == full.creations
+            assert _tasks_of(plan) == _tasks_of(full)
         uids = {}
         for creation in plan.creations:
             assert creation.name not in jobs, f"{creation.name} is created twice"
@@ -110,10 +120,24 @@ def planned(case: Case, workflow: Workflow, graph: Graph) -> Result:
     return Result(ends, workflow.condition_is_true("Complete"), started)
 
 
-def disagreement(case: Case) -> str:
+def _without_reasons(workflow: Workflow) -> Workflow:
+    tasks = tuple(
+        TaskStatus(name=task.name, state=task.state) if task.state == "Waiting" else task
+        for task in workflow.status.tasks
+    )
+    status = replace(workflow.status, tasks=tasks)
+    return Workflow(workflow.metadata, workflow.spec, status)
+
+
+def _tasks_of(plan: Plan) -> tuple[TaskStatus, ...]:
+    return (plan.status or plan.workflow.status).tasks
+
+
+def disagreement(case: Case, *, in_full: bool = False) -> str:
     """Return how planner and oracle differ on a case; "" if they agree."""
     workflow = view_of(case)
-    found, wanted = planned(case, workflow, build_graph(workflow.spec)), run(case)
+    found = planned(case, workflow, build_graph(workflow.spec), in_full=in_full)
+    wanted = run(case)
     return "" if found == wanted else f"{case}\nplanner {found}\noracle  {wanted}"
 
 

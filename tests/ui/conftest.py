@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onejob.testing import OnejobNamespace, OnejobServer
-from tests.ui.demo import fill, sign_in_address
+from tests.ui.demo import fill, fill_workflows, sign_in_address
 
 pytest.importorskip("playwright", reason="playwright is not installed: make setup")
 
@@ -44,6 +44,15 @@ def demo(server: OnejobServer) -> Iterator[OnejobNamespace]:
     """Create Jobs in every state. Tests only read them."""
     namespace = server.new_namespace()
     fill(namespace)
+    yield namespace
+    namespace.close()
+
+
+@pytest.fixture(scope="package")
+def flows(server: OnejobServer) -> Iterator[OnejobNamespace]:
+    """Create a workflow with tasks of all ends. Tests only read it."""
+    namespace = server.new_namespace()
+    fill_workflows(namespace)
     yield namespace
     namespace.close()
 

@@ -61,6 +61,26 @@ def a_train(name: str, cars: int) -> Document:
     }
 
 
+def a_task(name: str, script: str, *after: str, **more: Any) -> Document:
+    """Return a task; `after` names dependencies, as `NAME` or `NAME:CONDITION`."""
+    edges = [
+        {"task": task, "condition": condition or "Complete"}
+        for task, _, condition in (text.partition(":") for text in after)
+    ]
+    spec = {**a_job(name, script)["spec"], "backoffLimit": 0}
+    template = {"template": {"spec": spec}}
+    return {"name": name, **template, **({"dependsOn": edges} if edges else {}), **more}
+
+
+def a_workflow(name: str, *tasks: Document, **spec: Any) -> Document:
+    return {
+        "apiVersion": "onejob.dev/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": name},
+        "spec": {"tasks": list(tasks), **spec},
+    }
+
+
 def change(
     namespace: OnejobNamespace,
     document: Document,
@@ -79,6 +99,13 @@ def change(
     api.send(
         ApiRequest("PATCH", path, query, body=body, content_type="application/merge-patch+json")
     )
+    api.close()
+
+
+def delete_pod(namespace: OnejobNamespace, name: str) -> None:
+    api = open_http_api(namespace.kubeconfig, "")
+    path = f"/api/v1/namespaces/{namespace.name}/pods/{name}"
+    api.send(ApiRequest("DELETE", path))
     api.close()
 
 
@@ -148,3 +175,19 @@ def fill(namespace: OnejobNamespace) -> None:
     namespace.create(a_cronjob("heartbeat", "*/5 * * * *", "true", suspend=True))
     for job in (*done, *failed):
         namespace.wait_for_job(job["metadata"]["name"])
+
+
+def fill_workflows(namespace: OnejobNamespace) -> None:
+    """Create a workflow with tasks of all ends."""
+    namespace.create(
+        a_workflow(
+            "training",
+            a_task("extract", "echo extracted; sleep 1"),
+            a_task("clean", "true", "extract"),
+            a_task("features", "sleep 1", "extract"),
+            a_task("train", "echo loss is NaN; exit 7", "clean", "features"),
+            a_task("publish", "true", "train"),
+            a_task("alert", "echo mail sent", "train:Failed"),
+            **{"finally": [a_task("clean-up", "true")]},
+        )
+    )

@@ -13,7 +13,7 @@ from playwright.sync_api import sync_playwright
 
 from onejob.testing import OnejobServer
 from tests.ui.browsers import launch
-from tests.ui.demo import fill, sign_in_address
+from tests.ui.demo import fill, fill_workflows, sign_in_address
 from tests.ui.states import LONG_NAME, fill_states, report_indexes
 
 _PAGES = {
@@ -25,6 +25,8 @@ _PAGES = {
     "pods": "#/jobs/{ns}/train?tab=pods",
     "logs": "#/jobs/{ns}/render?tab=logs",
     "yaml": "#/jobs/{ns}/train?tab=yaml",
+    "workflows": "#/workflows",
+    "workflow": "#/workflows/{ns}/training",
     "cronjobs": "#/cronjobs",
     "cronjob": "#/cronjobs/{ns}/nightly-backup",
     "queue": "#/queue",
@@ -76,6 +78,7 @@ def main(folder: Path, only: set[str]) -> None:
             namespace = server.new_namespace()
             _take(server, namespace.name, folder, only, _EMPTY)
             fill(namespace)
+            fill_workflows(namespace)
             _take(server, namespace.name, folder, only, _PAGES)
             fill_states(namespace)
             report_indexes(namespace)

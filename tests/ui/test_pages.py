@@ -16,6 +16,7 @@ from tests.ui.demo import (
     a_job,
     a_train,
     change,
+    delete_pod,
     limits,
     sign_in_address,
 )
@@ -111,7 +112,9 @@ def test_overview_describes_problems(open_dashboard: Open, demo: OnejobNamespace
     page = open_dashboard(f"/?namespace={demo.name}")
     wrong = page.get_by_role("region", name="What is wrong right now")
     expect(wrong).to_contain_text("waits after")
-    expect(wrong).to_contain_text("BackoffLimitExceeded")
+    expect(wrong).to_contain_text("exit code 2: line 17: no such customer")
+    expect(wrong).to_contain_text("exit code 7: loss is NaN")
+    expect(wrong).not_to_contain_text("BackoffLimitExceeded")
     expect(page.get_by_role("region", name="Running now")).to_contain_text("render")
     expect(page.get_by_role("meter", name="Memory")).to_be_visible()
     expect(page.get_by_role("table", name="Pods that use most")).to_contain_text("render-")
@@ -257,6 +260,38 @@ def test_a_job_that_runs_changes_before_ones_eyes(
     expect(row).to_contain_text("3/3")
 
 
+def test_job_page_shows_usage_progress_and_deleted_pods(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    script = 'echo "3/12 epochs" > $ONEJOB_PROGRESS; [ "$JOB_COMPLETION_INDEX" = 1 ] && sleep 600'
+    job = a_job("epochs", script, completions=2, parallelism=2, completionMode="Indexed")
+    namespace.create(job)
+    page = open_dashboard(f"/jobs/{namespace.name}/epochs")
+    progress = page.get_by_role("progressbar", name="Progress")
+    expect(progress).to_have_attribute("aria-valuenow", "25")
+    page.get_by_role("link", name="Pods", exact=True).click()
+    failed = page.get_by_role("row", name=re.compile("Failed")).first
+    expect(failed).to_contain_text("iB")
+    pod = next(p for p in namespace.list("pods") if p["status"]["phase"] == "Failed")
+    delete_pod(namespace, pod["metadata"]["name"])
+    gone = page.get_by_role("table", name="Deleted Pods")
+    expect(gone).to_contain_text(pod["metadata"]["name"])
+
+
+def test_overview_has_no_alarm_for_a_manual_job(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_cronjob("nightly", "30 2 * * *", "sleep 600"))
+    page = open_dashboard(f"/cronjobs/{namespace.name}/nightly")
+    page.get_by_role("button", name="Run now: nightly").click()
+    expect(page.get_by_role("heading", name=re.compile("^nightly-manual-"))).to_be_visible()
+    page.goto(page.url.partition("#")[0] + f"#/resources/v1/events?namespace={namespace.name}")
+    expect(page.get_by_role("table")).to_contain_text("UnexpectedJob")
+    page.goto(page.url.partition("#")[0] + f"#/?namespace={namespace.name}")
+    wrong = page.get_by_role("region", name="What is wrong right now")
+    expect(wrong).to_contain_text("there are no warnings about CronJobs")
+
+
 # --- cronjobs -------------------------------------------------------------------------------
 
 
@@ -265,6 +300,8 @@ def test_a_cronjob_shows_its_times_and_runs_now(
 ) -> None:
     namespace.create(a_cronjob("nightly", "30 2 * * *", "true", timeZone="Asia/Tokyo"))
     page = open_dashboard(f"/cronjobs?namespace={namespace.name}")
+    row = page.get_by_role("row", name=re.compile("nightly"))
+    expect(row).to_contain_text(re.compile("in [0-9]+[smh]"))
     page.get_by_role("link", name="nightly").click()
     expect(page.get_by_role("region", name="Next times").locator("li")).to_have_count(30)
     expect(page.get_by_role("region", name="Next times").locator("li").first).to_contain_text(
@@ -279,6 +316,8 @@ def test_a_cronjob_shows_its_times_and_runs_now(
     expect(page.get_by_text("cronjob/nightly is suspended.")).to_be_visible()
     page.get_by_role("button", name="Run now: nightly").click()
     expect(page.get_by_role("heading", name=re.compile("^nightly-manual-"))).to_be_visible()
+    page.get_by_role("link", name="CronJobs").click()
+    expect(row.get_by_role("link", name=re.compile("^nightly-manual-.*: Complete"))).to_be_visible()
 
 
 def test_a_calendar_does_not_say_that_there_is_nothing_on_days_that_it_does_not_know(
@@ -349,7 +388,7 @@ def test_queue_page_shows_waiting_jobs_and_reasons(
         job["metadata"]["labels"]["onejob.dev/queue"] = "gpu"
         namespace.create(job)
     expect(page.get_by_role("meter", name="queue gpu")).to_have_attribute(
-        "aria-valuetext", "1 of 1 run, 1 Job waiting"
+        "aria-valuetext", "1 of 1 run, 1 Job queued"
     )
     rows = page.get_by_role("table", name="Queue").locator("tbody tr")
     expect(rows.nth(0)).to_contain_text("Running")
@@ -365,6 +404,10 @@ def test_queue_page_shows_waiting_jobs_and_reasons(
 def test_mirror_page_shows_problems(open_dashboard: Open, namespace: OnejobNamespace) -> None:
     page = open_dashboard(f"/mirrors?namespace={namespace.name}")
     expect(page.get_by_text("onejob mirror add prod")).to_be_visible()
+    nav = page.get_by_role("navigation", name="Pages")
+    page.get_by_role("link", name="All objects").click()
+    expect(nav.get_by_role("link", name="Mirrors")).to_have_count(0)
+    page.go_back()
     namespace.create(
         {
             "apiVersion": "v1",
@@ -375,6 +418,9 @@ def test_mirror_page_shows_problems(open_dashboard: Open, namespace: OnejobNames
     )
     expect(page.get_by_role("row", name=re.compile("prod"))).to_contain_text("Not ready")
     expect(page.get_by_role("alert")).to_contain_text("InvalidKubeconfig")
+    page.get_by_role("link", name="All objects").click()
+    page.reload()
+    expect(nav.get_by_role("link", name="Mirrors")).to_be_visible()
 
 
 def test_a_job_is_created_from_the_form(open_dashboard: Open, namespace: OnejobNamespace) -> None:

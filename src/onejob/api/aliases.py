@@ -41,6 +41,9 @@ _TRIES: Final = 5
 
 
 class ConvertedKinds:
+    """API verbs of kinds that are stored under another kind or version: documents are translated
+    both ways."""
+
     def __init__(self, service: "Service", reading: Reading) -> None:
         self._service = service
         self._reading = reading
@@ -178,6 +181,7 @@ class ConvertedKinds:
         return await self._translation(kind).listing(outcome)
 
     def _translation(self, kind: Kind) -> "_Translation":
+        """Return the translation between a kind and the one that it is stored as."""
         stored = self._service.kinds.by_resource[kind.storage]
         if not kind.custom:
             return _Translation(stored)
@@ -237,9 +241,11 @@ class _Translation:
         return shown
 
     async def outcome(self, outcome: Outcome) -> Outcome:
+        """Return the outcome of a write with its document in the requested kind."""
         return replace(outcome, document=await self.outward(outcome.document))
 
     async def listing(self, outcome: ListOutcome) -> ListOutcome:
+        """Return the list with its documents in the requested kind."""
         return replace(outcome, documents=tuple(await self.all_outward(outcome.documents)))
 
 

@@ -37,6 +37,7 @@ class DocumentFacts:
         self._bytes = 0
 
     def labels(self, document: bytes) -> Mapping[str, str]:
+        """Return the labels of a document; those of a large one are cached."""
         if len(document) < _LARGE_BYTES:
             return _read_labels(document).metadata.labels
         known = self._facts_of(document)

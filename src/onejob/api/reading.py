@@ -179,6 +179,11 @@ class Reading(Struct, frozen=True):
         return page.revision, page
 
     async def _page_after(self, page: Page, kind: Kind, namespace: str) -> Page | None:
+        """Return the next page at the same revision, after a yield to the event loop; None at the
+        end.
+
+        Raises Expired if the revision has been compacted.
+        """
         if page.next_after is None:
             return None
         await asyncio.sleep(0)
@@ -267,6 +272,7 @@ def _test_cost(options: ListOptions | WatchOptions) -> int:
 
 
 def _field_test(selector: FieldSelector, strategy: Strategy, facts: DocumentFacts) -> Matcher:
+    """Return a test of documents by a field selector."""
     only_metadata = all(term.field.startswith("metadata.") for term in selector.terms)
 
     def matches(key: Key, document: bytes) -> bool:
@@ -344,6 +350,7 @@ def _all_events(batch: Sequence[Change]) -> Sequence[WatchEvent]:
 def _events(
     batch: Sequence[Change], matches: Matcher | None, only_name: str | None
 ) -> Sequence[WatchEvent]:
+    """Return the events of a batch for a watch with this selection."""
     return [
         event
         for change in batch
@@ -380,6 +387,7 @@ def _served(change: Change, matches: Matcher | None) -> Sequence[WatchEvent]:
 
 
 def _bookmark(kind: Kind, revision: int, *, initial_end: bool = False) -> WatchEvent:
+    """Return a bookmark, for which the object contains only the revision."""
     metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial_end:
         metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
@@ -388,6 +396,7 @@ def _bookmark(kind: Kind, revision: int, *, initial_end: bool = False) -> WatchE
 
 
 def _parse_revision(text: str) -> int:
+    """Return a resourceVersion as a number. Raises BadRequest."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_REVISION_DIGITS):
         raise BadRequest(f'Invalid value: "{text}": resourceVersion must be a decimal number')
     return int(text)
@@ -399,6 +408,7 @@ def _write_token(revision: int, after: Key) -> str:
 
 
 def _read_token(token: str) -> tuple[int, Key]:
+    """Return revision and last key in a continue token. Raises the error of a bad token."""
     with suppress(msgspec.DecodeError, binascii.Error, ValueError):
         padded = token + "=" * (-len(token) % 4)
         revision, resource, namespace, name = msgspec.json.decode(

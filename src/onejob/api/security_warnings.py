@@ -19,6 +19,8 @@ _SPEC_OF: Final = {
 
 
 def security_warnings(kind: Kind, document: Mapping[str, Any], means: Means) -> list[str]:
+    """Return the warnings about a Pod's or template's fields that have no effect or are unsafe in
+    this runtime."""
     path = _SPEC_OF.get(kind.resource, ())
     spec: Mapping[str, Any] = document if path else {}
     for name in path:

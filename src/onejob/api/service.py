@@ -207,6 +207,7 @@ class Service:
                 return
 
     def _install_definition(self, document: Document) -> None:
+        """Serve the kinds of a stored definition; one whose names are taken is logged."""
         terminating = "deletionTimestamp" in document["metadata"]
         try:
             self.definitions.install(document, terminating=terminating)
@@ -216,6 +217,7 @@ class Service:
             log.warning("%s is not served any more: %s", document["metadata"]["name"], error)
 
     def _kinds_changed(self, change: KindsChanged) -> None:
+        """Add and remove the strategies and schemas of changed kinds."""
         staying = {(kind.strategy, kind.api_version) for kind in change.added}
         for kind in change.removed:
             if (kind.strategy, kind.api_version) not in staying:
@@ -582,6 +584,7 @@ class Service:
 
 
 def _deleted(kind: Kind, metadata: Document) -> bytes:
+    """Return the Status that confirms a deletion."""
     details = {"name": metadata["name"]}
     if kind.group:
         details["group"] = kind.group

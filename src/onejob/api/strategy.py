@@ -48,6 +48,8 @@ class Strategy(Protocol):
     #: Whether no rule modifies in place, outside metadata, the parts that a new document shares
     #: with the stored one. If not, the new document gets copies of them.
     shares_sections: bool
+    #: Whether status writes of onejob's own writers are subject to no rules.
+    status_without_rules: bool
 
     def default(self, doc: Document, old: Document | None = None) -> None:
         """Fill in defaults. Must be idempotent.

@@ -113,6 +113,7 @@ def _judged(key: Key, document: bytes) -> Any:
 
 
 def storage_read_error(error: DamagedDocument, kinds: KindRegistry) -> StorageReadError:
+    """Return the error of a damaged object, with advice on its deletion."""
     key, kind = error.key, kinds.by_resource[error.key.resource]
     root = f"/apis/{kind.group}" if kind.group else "/api"
     place = f"/namespaces/{key.namespace}" if kind.namespaced else ""

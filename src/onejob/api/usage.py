@@ -23,6 +23,8 @@ from onejob.wire.requests import ListOptions
 
 @dataclass(frozen=True, slots=True)
 class Usage:
+    """Resource usage of a container or node."""
+
     cpu_nanocores: int
     memory_bytes: int
 
@@ -55,6 +57,8 @@ _SOURCES: Final = {"PodMetrics": BY_RESOURCE[PODS], "NodeMetrics": BY_RESOURCE[N
 
 
 class UsageReader:
+    """Reader of PodMetrics and NodeMetrics: objects of the API server, joined with measurements."""
+
     def __init__(self, service: Service, source: UsageSource | None) -> None:
         self._service = service
         self._source = source
@@ -66,13 +70,15 @@ class UsageReader:
         """
         measured = _SOURCES[kind.kind]
         document = await self._service.get(measured, namespace, name)
-        for shown in await self._with_usage(kind, [document]):
+        for shown in await self._measured_documents(kind, [document]):
             return msgspec.json.encode(shown)
         raise not_found(kind.resource, name)
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> bytes:
+        """Return the encoded list of metrics of the selected objects. Objects without a measurement
+        are omitted, so a page may be shorter than its limit."""
         outcome = await self._service.list(_SOURCES[kind.kind], namespace, options)
-        items = await self._with_usage(kind, outcome.documents)
+        items = await self._measured_documents(kind, outcome.documents)
         metadata: Document = {"resourceVersion": str(outcome.revision)}
         if outcome.continue_token:
             metadata["continue"] = outcome.continue_token
@@ -85,7 +91,11 @@ class UsageReader:
             }
         )
 
-    async def _with_usage(self, kind: Kind, documents: Sequence[bytes]) -> Sequence[Document]:
+    async def _measured_documents(
+        self, kind: Kind, documents: Sequence[bytes]
+    ) -> Sequence[Document]:
+        """Return the metrics of those Pods or nodes, given by their documents, that have a
+        measurement."""
         if self._source is None or not documents:
             return []
         if kind.kind == "NodeMetrics":
@@ -111,6 +121,7 @@ _read_metadata: Final = msgspec.json.Decoder(_MetadataOnly).decode
 
 
 def _document(kind: Kind, metadata: Mapping[str, Any], measurement: Measurement) -> Document:
+    """Return a PodMetrics or NodeMetrics document."""
     kept = {name: metadata[name] for name in ("name", "namespace", "labels") if name in metadata}
     document: Document = {
         "kind": kind.kind,

@@ -37,11 +37,14 @@ REQUESTER: Final = ContextVar("requester", default="")
 
 
 class Turns:
+    """Byte budget of one handler. Not shared between tasks."""
+
     def __init__(self, budget: int = YIELD_INTERVAL_BYTES) -> None:
         self._budget = budget
         self._left = budget
 
     async def spend(self, cost: int) -> None:
+        """Charge `cost` bytes to the budget; yield to the event loop when it is used up."""
         self._left -= cost
         if self._left <= 0:
             self._left = self._budget
@@ -80,6 +83,7 @@ class SharedYieldBudget:
             asyncio.get_running_loop().call_soon(self._begin_turn)
 
     def _begin_turn(self) -> None:
+        """Renew the budget, and let waiting handlers go on while it lasts."""
         self._scheduled = False
         self._left = self._budget
         while self._waiting and self._left > 0:
@@ -149,6 +153,10 @@ class Worker:
             self._pass_on()
 
     async def _wait(self, user: str) -> None:
+        """Wait until the worker is assigned to this caller, in turn with other users.
+
+        If cancelled, passes an assignment on.
+        """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queues.setdefault(user, deque()).append(turn)
         try:

@@ -35,6 +35,8 @@ class _Dumper(yaml.CSafeDumper):
 
 
 def _represent_text(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
+    """Return a text as a block if it has several lines, quoted if Kubernetes would parse it as
+    another type, else plain."""
     style = None
     if "\n" in text and not text.endswith(" "):
         style = "|"
@@ -66,6 +68,7 @@ def yaml_error(text: str, error: str) -> tuple[int, str]:
 
 
 def _starts_with_tab(text: str, line: int) -> bool:
+    """Return whether the line, counted from 1, is indented with a tab."""
     found = text.splitlines()[line - 1 : line]
     return bool(found) and "\t" in found[0][: len(found[0]) - len(found[0].lstrip())]
 

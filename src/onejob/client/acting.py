@@ -48,6 +48,8 @@ _SUBRESOURCES: Final[dict[type[Op], str]] = {Bind: "binding", Evict: "eviction"}
 
 
 class Rights(Protocol):
+    """Permissions of a client."""
+
     def allows(self, user: User, question: AccessAttributes) -> bool:
         """Return whether `user` may perform the request in the whole cluster."""
 
@@ -79,6 +81,7 @@ class _Requests:
         self._by_code: dict[int, Series] = {}
 
     def add(self, code: int) -> None:
+        """Count a request by its response code."""
         series = self._by_code.get(code)
         if series is None:
             series = self._metrics.requests.series(**self._labels, code=str(code))
@@ -200,6 +203,7 @@ class AuthorizedClient:
     def _permitted_requests(
         self, what: "type[Op] | str", resource: str, subresource: str
     ) -> _Requests:
+        """Return the counter of a verb on a resource. Raises Forbidden."""
         if isinstance(what, str):
             verb = what
         else:

@@ -155,6 +155,7 @@ def watch_event(line: bytes, resource: str, limits: ResponseLimits) -> WatchEven
 
 
 def _event_type(text: str) -> EventType:
+    """Return the type of a watch event. Raises Unreachable for an unknown one."""
     match text:
         case "ADDED" | "MODIFIED" | "DELETED" as known:
             return known

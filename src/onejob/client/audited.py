@@ -26,6 +26,8 @@ _JSON: Final = b"application/json"
 
 
 class AuditedClient(AuthorizedClient):
+    """Client whose requests are recorded."""
+
     def __init__(
         self,
         client: LocalClient,
@@ -140,6 +142,7 @@ class AuditedClient(AuthorizedClient):
                 audited.complete(outcome.code, outcome.document, _JSON)
 
     def _begin_write(self, op: Op) -> AuditedRequest:
+        """Return the audit record of a write."""
         subresource = subresource_of(op)
         if isinstance(op, Create):
             place = (op.resource, op.namespace, "")
@@ -159,6 +162,7 @@ class AuditedClient(AuthorizedClient):
         subresource: str = "",
         content_type: str = "",
     ) -> AuditedRequest:
+        """Return the audit record of a request."""
         plural, _, group = resource.partition(".")
         kind = self._kinds.by_resource.get(resource)
         version = kind.version if kind is not None else ""
@@ -172,6 +176,7 @@ class AuditedClient(AuthorizedClient):
 async def _until_closed(
     events: AsyncGenerator[Sequence[WatchEvent], None], audited: AuditedRequest
 ) -> AsyncGenerator[Sequence[WatchEvent], None]:
+    """Yield the events of a watch, and complete its audit record at the end."""
     try:
         async for batch in events:
             yield batch
@@ -191,4 +196,5 @@ def _uri(wanted: Attributes) -> str:
 
 
 def _fail(audited: AuditedRequest, error: ApiError) -> None:
+    """Complete an audit record with an error."""
     audited.complete(error.code, msgspec.json.encode(error.status()), _JSON)

@@ -194,4 +194,5 @@ class Client(Protocol):
             ApiError: if a local client, which commits several writes together, cannot commit.
         """
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Release the client's connections; it must not be used afterwards."""

@@ -47,6 +47,8 @@ class CredentialSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FixedCredential:
+    """Credential that never changes."""
+
     credential: Credential
 
     async def current(self) -> Credential:
@@ -88,6 +90,7 @@ class CredentialFiles:
         return self._credential if self._credential != refused else None
 
     def _read(self) -> None:
+        """Read all files again. Raises Unauthorized."""
         token = self._token
         if isinstance(token, Path):
             token = _file(token, "token").decode("utf-8", "replace").strip()
@@ -102,6 +105,7 @@ class CredentialFiles:
 
 
 def _file(source: Path | bytes, what: str) -> bytes:
+    """Return the content of a file, or inline data. Raises Unauthorized."""
     if isinstance(source, bytes):
         return source
     try:
@@ -167,12 +171,14 @@ class ExecPlugin:
             return await self._run()
 
     def _valid_credential(self) -> Credential | None:
+        """Return the last credential; None if there is none or it expires soon."""
         expires_at = self._expires_at
         if expires_at is not None and self._clock.now() >= expires_at - _RENEW_BEFORE:
             return None
         return self._credential
 
     async def _run(self) -> Credential:
+        """Run the plugin and keep its credential. Raises Unauthorized."""
         status = _read_credential(self._plugin, await self._run_plugin())
         self._expires_at = status.expiration_timestamp
         self._credential = Credential(
@@ -233,6 +239,7 @@ def _one_line(text: str) -> str:
 
 
 def _read_credential(plugin: PluginCommand, output: bytes) -> _Status:
+    """Return the credential that a plugin has printed. Raises Unauthorized."""
     try:
         answer = msgspec.json.decode(output, type=_ExecCredential)
     except msgspec.DecodeError as error:

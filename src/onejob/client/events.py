@@ -260,11 +260,13 @@ class EventRecorder:
         return similar
 
     def _new_key(self, what: About, now: datetime) -> Key:
+        """Return a new name for an Event about an object."""
         self._sequence += 1
         suffix = f"{int(now.timestamp() * 1_000_000):x}{self._sequence:04x}"
         return Key(EVENTS, what.namespace or "default", f"{what.name}.{suffix}")
 
     def _source(self) -> dict[str, str]:
+        """Return the source of all Events."""
         source = {"component": self._component}
         return {**source, "host": self._host} if self._host else source
 
@@ -281,6 +283,7 @@ def _identify(
 
 
 def _creation(source: dict[str, str], same: _Identity, due: _Due) -> Create:
+    """Return the creation of an Event."""
     what = due.what
     involved: dict[str, Any] = {
         "kind": what.kind,

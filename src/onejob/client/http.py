@@ -85,6 +85,8 @@ _MAX_TRANSPORTS: Final = 3
 
 
 class WritePermit(Protocol):
+    """Permission to write, as of the leader of replicas."""
+
     def seconds(self) -> float:
         """Return the seconds that a write sent now may take.
 
@@ -93,6 +95,8 @@ class WritePermit(Protocol):
 
 
 class AlwaysPermitted:
+    """Permission of a client without leader election."""
+
     def seconds(self) -> float:
         return _REQUEST_SECONDS
 
@@ -254,6 +258,7 @@ class HttpClient:
     # --- writes ---------------------------------------------------------------------------
 
     async def _write(self, op: Op, batch: int) -> Written:
+        """Execute a write as one of `batch` concurrent ones. Raises ApiError."""
         if isinstance(op, Create):
             return await self._create(op, batch)
         document = await self._answer(write_request(op), batch, permit=self._permit)
@@ -282,6 +287,7 @@ class HttpClient:
         return Written((await self.list(what, limit=1)).revision, b"")
 
     async def _create(self, op: Create, batch: int) -> Written:
+        """Create an object; with generateName, under names chosen here until one is free."""
         body = op.document
         document, name = with_chosen_name(body, self._rng)
         if document is body:
@@ -332,6 +338,7 @@ class HttpClient:
         raise unknown
 
     async def _find(self, key: Key) -> bytes | None:
+        """Return an object; None if it does not exist."""
         try:
             return await self.get(key)
         except NotFound:
@@ -427,6 +434,7 @@ class HttpClient:
     async def _send_as(
         self, credential: Credential, request: HttpRequest, seconds: float | None
     ) -> PooledResponse:
+        """Send a request with a credential and return the response."""
         transport = await self._transport_for(credential)
         headers: Headers = (("Accept", "application/json"),)
         if credential.authorization:
@@ -487,6 +495,7 @@ def _is_refusal(error: ApiError) -> bool:
 
 
 async def _read(response: PooledResponse, most_bytes: int = _MAX_ERROR_BYTES) -> bytes:
+    """Return the body of a response. Raises Unreachable."""
     try:
         return await response.read(most_bytes)
     except OSError as error:

@@ -140,6 +140,7 @@ def _select_context(
 def _entry(
     config: Mapping[str, Any], place: str, section: str, field: str, name: str
 ) -> Mapping[str, Any]:
+    """Return a named entry of a section. Raises InvalidKubeconfig."""
     entries = config.get(section)
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("name") == name:
@@ -150,6 +151,7 @@ def _entry(
 
 
 def _https_server(cluster: Mapping[str, Any], place: str) -> str:
+    """Return the server's URL. Raises InvalidKubeconfig unless it is a plain https URL."""
     server = str(cluster.get("server") or "").rstrip("/")
     try:
         url = urlsplit(server)
@@ -165,6 +167,7 @@ def _https_server(cluster: Mapping[str, Any], place: str) -> str:
 
 
 def _decode_data(section: Mapping[str, Any], field: str, place: str) -> bytes:
+    """Return decoded data; b"" if it is absent. Raises InvalidKubeconfig."""
     try:
         return base64.b64decode(str(section.get(field) or ""), validate=True)
     except (binascii.Error, ValueError) as error:
@@ -172,6 +175,7 @@ def _decode_data(section: Mapping[str, Any], field: str, place: str) -> bytes:
 
 
 def _put_in(section: dict[str, Any], field: str, kubeconfig: Path) -> None:
+    """Replace a file in a section by its data, in place. Raises InvalidKubeconfig."""
     name = section.pop(field, None)
     if not name or section.get(f"{field}-data"):
         return

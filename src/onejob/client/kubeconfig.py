@@ -205,6 +205,7 @@ def in_cluster(
 
 
 def _proxy(cluster: dict[str, Any], server: str, environment: Mapping[str, str], path: Path) -> str:
+    """Return the URL of the proxy to use; "" for none. Raises InvalidKubeconfig."""
     proxy = str(cluster.get("proxy-url") or "") or proxy_for(server, environment)
     if proxy and not proxy.startswith(("http://", "https://")):
         raise InvalidKubeconfig(f"{path}: unsupported proxy {proxy}: use http:// or https://")
@@ -214,6 +215,7 @@ def _proxy(cluster: dict[str, Any], server: str, environment: Mapping[str, str],
 def _credentials(
     user: dict[str, Any], name: str, cluster: dict[str, Any], path: Path, clock: Clock
 ) -> CredentialSource:
+    """Return the source of a user's credentials. Raises InvalidKubeconfig."""
     for unsupported in ("auth-provider", "as", "as-uid", "as-groups", "as-user-extra"):
         if user.get(unsupported):
             raise InvalidKubeconfig(
@@ -257,6 +259,7 @@ def _source(user: dict[str, Any], name: str, path: Path) -> bytes | Path:
 
 
 def _plugin(section: Any, cluster: dict[str, Any], path: Path) -> PluginCommand:
+    """Return the command of an exec user. Raises InvalidKubeconfig."""
     if not isinstance(section, dict):
         raise InvalidKubeconfig(f"{path}: an exec user requires a command and an apiVersion")
     command = str(section.get("command") or "")
@@ -286,6 +289,7 @@ def _plugin(section: Any, cluster: dict[str, Any], path: Path) -> PluginCommand:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Return the decoded kubeconfig. Raises InvalidKubeconfig."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -302,6 +306,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _yaml(text: bytes) -> Any:
+    """Return the decoded text. Raises ValueError."""
     import yaml
 
     try:
@@ -313,6 +318,7 @@ def _yaml(text: bytes) -> Any:
 def _entry(
     config: dict[str, Any], path: Path, section: str, field: str, name: str
 ) -> dict[str, Any]:
+    """Return a named entry of a section; an empty one if it is null. Raises InvalidKubeconfig."""
     for entry in config.get(section) or ():
         if isinstance(entry, dict) and entry.get("name") == name:
             found = entry.get(field) or {}

@@ -286,6 +286,7 @@ class LocalClient:
         return results
 
     def _target(self, key: Key, subresource: str = "") -> Target:
+        """Return the target of a request."""
         return Target(self._kinds[key.resource], key.namespace, key.name, subresource)
 
     def _stage_create(self, op: Create) -> Outcome:
@@ -305,9 +306,12 @@ class LocalClient:
 
     def _stage_patch(self, op: Patch) -> Outcome:
         target = self._target(op.key, op.subresource)
+        if self._trusted and op.subresource == "status" and op.type == "merge":
+            return self._writes.patch_status(target, op.body, self._options)
         return self._writes.patch(target, op.type, msgspec.json.decode(op.body), self._options)
 
     def _stage_replace(self, op: Replace) -> Outcome:
+        """Stage a replacement and return the outcome."""
         target = self._target(op.key, op.subresource)
         return self._writes.update(target, msgspec.json.decode(op.document), self._options)
 
@@ -315,6 +319,7 @@ class LocalClient:
         return self._writes.delete(self._target(op.key), self._deletion(op))
 
     def _deletion(self, op: Delete) -> DeleteOptions:
+        """Return the options of a deletion."""
         return DeleteOptions(
             self._options.user,
             self._options.dry_run,
@@ -335,6 +340,7 @@ class LocalClient:
 
 
 def _eviction(op: Evict) -> dict[str, Any]:
+    """Return the body of an eviction."""
     grace = op.grace_seconds
     return {"deleteOptions": {"gracePeriodSeconds": grace}} if grace is not None else {}
 

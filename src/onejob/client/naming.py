@@ -70,5 +70,6 @@ def matches_sent(found: bytes, sent: bytes) -> bool:
 
 
 def _text(raw: msgspec.Raw | None) -> str:
+    """Return a JSON text; "" if it is absent or of another type."""
     value = msgspec.json.decode(raw) if raw is not None else ""
     return value if isinstance(value, str) else ""

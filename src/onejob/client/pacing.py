@@ -11,6 +11,8 @@ _MAX_DELAY_SECONDS: Final = 10.0
 
 
 class Pace(Protocol):
+    """Limit on the rate of requests."""
+
     async def turn(self, batch: int) -> None:
         """Wait until one more request may be sent.
 
@@ -19,6 +21,8 @@ class Pace(Protocol):
 
 
 class Unlimited:
+    """Pace without a limit."""
+
     async def turn(self, batch: int) -> None:
         """Return at once."""
 
@@ -62,6 +66,7 @@ class RateLimit:
             raise
 
     def _refill(self, now: float) -> None:
+        """Add the tokens gained since the last call."""
         if self._counted_at is not None:
             gained = (now - self._counted_at) * self._qps
             self._tokens = min(float(self._burst), self._tokens + gained)
@@ -77,6 +82,7 @@ class RateLimit:
         self._serve(loop)
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let waiting requests go on while there are tokens, by priority."""
         self._refill(loop.time())
         # A timer may fire a moment early because of the float arithmetic above.
         while self._waiting and self._tokens >= 1 - 1e-9:

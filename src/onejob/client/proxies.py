@@ -24,6 +24,7 @@ def proxy_for(server: str, environment: Mapping[str, str]) -> str:
 
 
 def _variable(environment: Mapping[str, str], name: str) -> str:
+    """Return an environment variable by its upper-case or lower-case name; "" if neither is set."""
     return environment.get(name.upper(), "") or environment.get(name, "")
 
 
@@ -35,6 +36,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _matches(entry: str, host: str, port: int) -> bool:
+    """Return whether an entry of `no_proxy` includes the host and port."""
     if not entry or entry == "*":
         return bool(entry)
     name, colon, wanted_port = entry.rpartition(":")

@@ -23,6 +23,8 @@ _PATCH_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
+    """HTTP request of one operation."""
+
     method: str
     #: Path and query, percent-encoded.
     target: str
@@ -82,6 +84,7 @@ def write_request(op: Op) -> HttpRequest:
 
 
 def body_of(op: Op) -> bytes:
+    """Return the request body of an operation."""
     match op:
         case Create() | Replace():
             return op.document
@@ -100,6 +103,7 @@ def content_type_of(op: Op) -> str:
 
 
 def _delete_options(op: Delete) -> bytes:
+    """Return the encoded DeleteOptions."""
     options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
     if op.propagation:
         options["propagationPolicy"] = op.propagation
@@ -116,6 +120,7 @@ def _delete_options(op: Delete) -> bytes:
 
 
 def _binding(op: Bind) -> bytes:
+    """Return the encoded Binding."""
     metadata = {"name": op.key.name, "namespace": op.key.namespace}
     if op.uid:
         metadata["uid"] = op.uid
@@ -129,6 +134,7 @@ def _binding(op: Bind) -> bytes:
 
 
 def _eviction(op: Evict) -> bytes:
+    """Return the encoded Eviction."""
     eviction: dict[str, Any] = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -144,6 +150,7 @@ def _object_id(key: Key) -> tuple[str, str, str]:
 
 
 def _path(resource: str, namespace: str, name: str = "", subresource: str = "") -> str:
+    """Return the path of an object, a collection or a subresource."""
     path = _collection(resource, namespace)
     if name:
         path += f"/{quote(name, safe='')}"
@@ -153,6 +160,7 @@ def _path(resource: str, namespace: str, name: str = "", subresource: str = "") 
 # Called for every request, with few distinct arguments.
 @lru_cache(maxsize=1024)
 def _collection(resource: str, namespace: str) -> str:
+    """Return the path of a collection, from a cache."""
     kind = BY_RESOURCE[resource]
     path = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
     if namespace and kind.namespaced:
@@ -161,5 +169,6 @@ def _collection(resource: str, namespace: str) -> str:
 
 
 def _query(**parameters: str) -> str:
+    """Return the non-empty parameters as a query, with its `?`; "" if there are none."""
     given = {name: value for name, value in parameters.items() if value}
     return f"?{urlencode(given)}" if given else ""

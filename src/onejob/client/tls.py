@@ -11,6 +11,7 @@ from onejob.wire.errors import Unauthorized
 
 
 def tls_context(connection: Connection, credential: Credential) -> ssl.SSLContext:
+    """Return the TLS context of a connection. Raises Untrusted."""
     try:
         authority = connection.authority.decode() if connection.authority else None
         context = ssl.create_default_context(cadata=authority)

@@ -26,7 +26,8 @@ class WriteSeries(Protocol):
     def shares_commit(self) -> bool:
         """Whether writes without an await in between are committed together or not at all."""
 
-    async def write(self, op: Op) -> Written: ...
+    async def write(self, op: Op) -> Written:
+        """Execute a write, which later ones of the series may depend on. Raises ApiError."""
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]: ...
 
@@ -93,6 +94,7 @@ class StagedWrites:
         await self._client.durable(self._newest)
 
     def _stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
+        """Stage the writes and return their outcomes; all fail if earlier ones were rolled back."""
         if self._epoch != self._client.rollbacks:
             error = _rolled_back()
             return [error] * len(ops)

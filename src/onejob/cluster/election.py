@@ -42,6 +42,7 @@ class Leadership:
         self._clock = clock
 
     def seconds(self) -> float:
+        """Return the seconds for which a write is permitted. Raises NotLeading."""
         seconds = self.term.seconds_for_write(self._clock.monotonic())
         if seconds <= 0:
             raise NotLeading("this replica is no longer the leader")
@@ -118,6 +119,7 @@ class Elector:
             log.warning("cannot release the lease %s: %s", self._key, error)
 
     async def _try_to_acquire(self) -> Leadership | None:
+        """Return the leadership if the Lease was free and is acquired now; None otherwise."""
         lease = await self._read()
         # Taken after the read: reading may take long, and the record may be new.
         now = self._clock.monotonic()
@@ -149,15 +151,18 @@ class Elector:
         return ""
 
     def _taken(self, lease: Lease | None) -> dict[str, Any]:
+        """Return the spec of the Lease as taken by this replica."""
         return taken(lease, self._identity, self._timing, self._clock.now())
 
     async def _read(self) -> Lease | None:
+        """Return the Lease; None if it does not exist."""
         try:
             return read_lease(await self._client.get(self._key))
         except NotFound:
             return None
 
     async def _write(self, lease: Lease | None, spec: dict[str, Any]) -> None:
+        """Create the Lease, or replace this version of it. Raises ApiError."""
         metadata = {"name": self._key.name, "namespace": self._key.namespace}
         if lease is not None:
             metadata["resourceVersion"] = lease.metadata.resource_version

@@ -53,6 +53,8 @@ _GATES: Final = FeatureGates({"TTLAfterFinished": False})
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """Settings of cluster mode."""
+
     manager: str = DEFAULT_MANAGER
     #: Empty means all.
     namespaces: tuple[str, ...] = ()
@@ -103,6 +105,7 @@ class Manager:
 
     @property
     def requests(self) -> int:
+        """Number of API requests, over all terms."""
         return self._requests_before + (self._term.client.requests if self._term else 0)
 
     async def check(self) -> str:
@@ -153,6 +156,8 @@ class Manager:
     async def _lead_term(
         self, leadership: Leadership, elector: Elector, stopping: asyncio.Event
     ) -> None:
+        """Run the controllers until the term ends or `stopping` is set; then release the Lease,
+        unless it was lost."""
         log.warning("%s leads", self._identity)
         holding = asyncio.create_task(elector.hold(leadership))
         self._leadership = leadership
@@ -295,6 +300,7 @@ class _Controllers:
                 self._parts.append(mirror.run())
 
     def queues(self) -> list[Queues]:
+        """Return the queues of all controllers."""
         return [controller.queues for controller in self._queues]
 
     async def run(self) -> None:
@@ -328,6 +334,7 @@ class _Controllers:
         await self.client.no_writes()
 
     def _take_parts(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Remove and return the coroutines that are still to be started."""
         parts, self._parts = self._parts, []
         return parts
 
@@ -378,6 +385,7 @@ class _Gate:
         return self._permit.seconds()
 
     def close(self) -> None:
+        """Close the gate for good."""
         self._closed = True
 
 

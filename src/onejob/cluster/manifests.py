@@ -28,6 +28,8 @@ _USER: Final = 65532
 
 @dataclass(frozen=True, slots=True)
 class Installation:
+    """Parameters of an installation."""
+
     namespace: str
     image: str
     manager: str
@@ -106,6 +108,7 @@ def _role(
 
 
 def _deployment(installation: Installation) -> Document:
+    """Return the Deployment."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -119,6 +122,7 @@ def _deployment(installation: Installation) -> Document:
 
 
 def _pod(installation: Installation) -> Document:
+    """Return the spec of the Deployment's Pods."""
     same_node = {
         "weight": 100,
         "podAffinityTerm": {
@@ -143,6 +147,7 @@ def _pod(installation: Installation) -> Document:
 
 
 def _container(installation: Installation) -> Document:
+    """Return the container."""
     arguments = [
         "controller",
         f"--manager-name={installation.manager}",
@@ -169,6 +174,7 @@ def _container(installation: Installation) -> Document:
 
 
 def _probe(path: str, period: int, failures: int) -> Document:
+    """Return an HTTP probe."""
     return {
         "httpGet": {"path": path, "port": "metrics"},
         "periodSeconds": period,
@@ -177,5 +183,6 @@ def _probe(path: str, period: int, failures: int) -> Document:
 
 
 def _metadata(namespace: str, name: str = _NAME) -> Document:
+    """Return the metadata of an object; cluster-scoped without a namespace."""
     place = {"namespace": namespace} if namespace else {}
     return {"name": name, **place, "labels": dict(_LABELS)}

@@ -7,6 +7,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Need:
+    """Permission on a resource."""
+
     group: str
     resource: str
     verbs: tuple[str, ...]
@@ -32,6 +34,7 @@ class AccessReview:
         return f"{self.verb} {resource}{where}"
 
     def review(self) -> dict[str, Any]:
+        """Return the SelfSubjectAccessReview that asks for the permission."""
         attributes = {
             "verb": self.verb,
             "group": self.need.group,

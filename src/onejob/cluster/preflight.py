@@ -74,6 +74,7 @@ async def _require_workflows(client: HttpClient) -> None:
 
 
 async def _version(client: HttpClient) -> str:
+    """Return the version of the API server in words. Raises Unreachable if it is none."""
     try:
         answer = msgspec.json.decode(await client.get_raw("/version"))
     except Forbidden:
@@ -119,6 +120,7 @@ async def _require_managed_by(
 
 
 def _probe(manager: str) -> dict[str, Any]:
+    """Return the Job whose dry-run creation shows the server's capabilities."""
     container = {"name": "c", "image": "onejob.dev/none"}
     return {
         "apiVersion": "batch/v1",

@@ -25,10 +25,12 @@ class ProbeServer:
         return listening
 
     async def stop(self) -> None:
+        """Close the listener."""
         if self._server is not None:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request of a connection and close it."""
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -41,6 +43,7 @@ class ProbeServer:
             writer.close()
 
     def _answer(self, head: bytes) -> bytes:
+        """Return the response to a request head."""
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split()
         if len(words) != 3:
             return _response(400, "bad request\n", body=True)
@@ -53,6 +56,7 @@ class ProbeServer:
 
 
 def _response(status: int, text: str, *, body: bool) -> bytes:
+    """Return an encoded response; without its content for HEAD."""
     content = text.encode()
     head = (
         f"HTTP/1.1 {status} {_REASONS.get(status, 'Service Unavailable')}\r\n"

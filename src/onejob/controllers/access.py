@@ -77,6 +77,7 @@ class ControllerRights:
         self.policy = policy
 
     def allows(self, user: User, question: AccessAttributes) -> bool:
+        """Return whether the policy permits the operation in all namespaces."""
         return self.policy.decide(user.name, user.groups, "", question) is not None
 
     def on_change(self, notify: Callable[[], None]) -> None:
@@ -144,6 +145,7 @@ class ClusterRoleAggregation:
         cluster_roles.on_change(lambda _: self._changed.set())
 
     async def run(self) -> None:
+        """Update aggregated roles after each change, until cancelled."""
         await self._roles.synced()
         while True:
             self._changed.clear()

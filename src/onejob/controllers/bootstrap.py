@@ -12,6 +12,7 @@ SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 def _namespace(name: str) -> Create:
+    """Return the creation of a namespace."""
     document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     return Create(NAMESPACES, "", msgspec.json.encode(document), replaces_damaged=True)
 

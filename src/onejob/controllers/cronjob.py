@@ -53,6 +53,7 @@ class _CronJobState(Struct):
     future_times: FutureTimes = NO_FUTURE_TIMES
 
     def start(self, job: str) -> None:
+        """Note the name of the Job that is being created."""
         self.starting = self.unconfirmed = job
 
     def writes_lost(self, started: datetime | None) -> None:
@@ -76,6 +77,8 @@ class _CronJobState(Struct):
 
 
 class CronJobController:
+    """Controller of CronJobs: a queue of keys, and a timer for their next slots."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -118,6 +121,7 @@ class CronJobController:
         self._jobs.on_change(self._jobs_changed)
 
     async def run(self) -> None:
+        """Process the queue until cancelled, beginning with all CronJobs in the cache."""
         # Those that were there before this controller.
         for cronjob in self._cronjobs.cache:
             self._queue.add(cronjob.key)
@@ -125,10 +129,12 @@ class CronJobController:
 
     @property
     def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
+        """Queues by the name that metrics use."""
         return {self._queue_name: self._queue}
 
     @property
     def idle(self) -> bool:
+        """Whether nothing is queued or being processed."""
         return self._queue.idle
 
     def note(self, key: Key) -> str:
@@ -139,6 +145,7 @@ class CronJobController:
     # --- changes --------------------------------------------------------------------------
 
     def _cronjobs_changed(self, deltas: Sequence[Delta[CronJob]]) -> None:
+        """Queue changed CronJobs, and forget deleted ones."""
         for delta in deltas:
             if delta.new is None:
                 self._drop_state(delta.key)
@@ -148,6 +155,7 @@ class CronJobController:
                 self._cronjob_updated(delta.key, delta.old, delta.new)
 
     def _cronjob_updated(self, key: Key, old: CronJob, new: CronJob) -> None:
+        """Queue a CronJob whose change matters, at the time that its new schedule requires."""
         state = self._state_of(key)
         if not cronjob_change_matters(old, new, state.written):
             return
@@ -171,6 +179,7 @@ class CronJobController:
                     self._job_changed(owner, delta)
 
     def _job_changed(self, owner: Key, delta: Delta[Child]) -> None:
+        """Queue the owner of a changed Job if the change matters to it."""
         state = self._states.get(owner)
         cronjob = self._cronjobs.cache.get(owner)
         starting = state.starting if state is not None else ""
@@ -185,6 +194,7 @@ class CronJobController:
             self._queue.add(cronjob.key)
 
     def _state_of(self, key: Key) -> _CronJobState:
+        """Return the state kept for a CronJob, created on first use."""
         return self._states.setdefault(key, _CronJobState())
 
     def _drop_state(self, key: Key) -> None:
@@ -258,6 +268,8 @@ class CronJobController:
             raise Retry(str(lost)) from lost
 
     async def _catch_up(self, key: Key) -> None:
+        """Wait until the caches include our own writes. Raises Retry if they do not for too
+        long."""
         state = self._states.get(key)
         if state is None:
             return
@@ -281,6 +293,7 @@ class CronJobController:
         self._recorder.record(subject, event.type, event.reason, event.message)
 
     def _update_gauges(self, synced: Synced) -> None:
+        """Set the gauges of a CronJob."""
         metadata = synced.cronjob.metadata
         status = synced.status or synced.cronjob.status
         figures = (len(status.active), status.last_schedule_time, status.last_successful_time)
@@ -292,6 +305,7 @@ class CronJobController:
             self._metrics.cronjob_skew.observe(synced.skew_seconds)
 
     def _owner_of(self, job: Child | None) -> Key | None:
+        """Return the key of the CronJob that controls the Job; None if there is none."""
         owner = job.metadata.controller_ref if job is not None else None
         if job is None or owner is None or owner.kind != self._kind.kind:
             return None

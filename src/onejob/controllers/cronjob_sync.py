@@ -176,6 +176,7 @@ class _ApiCalls:
         self.job_revision = 0
 
     async def delete_all(self, jobs: Sequence[Child]) -> tuple[Deleted, ...]:
+        """Delete the Jobs and return the result of each."""
         if not jobs:
             return ()
         ops = [Delete(job.key, "Background", uid=job.metadata.uid) for job in jobs]
@@ -214,6 +215,8 @@ class _ApiCalls:
         return self._kind.read(await self._client.get(key))
 
     async def find_missing(self, current: CurrentState) -> frozenset[str]:
+        """Return the UIDs of active Jobs that the cache lacks and that do not exist, or no longer
+        under their UID."""
         missing = set()
         for reference in current.unseen:
             try:
@@ -229,6 +232,10 @@ class _ApiCalls:
         return frozenset(missing)
 
     async def start(self, plan: StartPlan) -> tuple[Outcome | None, tuple[Deleted, ...]]:
+        """Create the planned Job, after deleting those that it replaces; return the results.
+
+        The outcome is None if nothing is to be started.
+        """
         if plan.start is None:
             return None, ()
         replaced: list[Deleted] = []
@@ -249,6 +256,7 @@ class _ApiCalls:
         return await self._create(plan), tuple(replaced)
 
     async def _create(self, plan: StartPlan) -> Outcome:
+        """Create the planned Job and return the outcome."""
         assert plan.start is not None, "there is nothing to create"
         namespace = plan.current.cronjob.metadata.namespace
         if self._series.shares_commit:
@@ -288,5 +296,6 @@ def _unchanged(cronjob: CronJob) -> Patch:
 
 
 def _namespace_terminating(error: ApiError) -> bool:
+    """Return whether a creation failed because its namespace is being deleted."""
     causes = error.details.get("causes") or ()
     return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)

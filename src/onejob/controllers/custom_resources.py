@@ -41,9 +41,14 @@ log = logging.getLogger(__name__)
 class Installer(Protocol):
     """Registry of served custom kinds: `onejob.api.crd.serving.Definitions`."""
 
-    def install(self, doc: dict[str, Any], *, terminating: bool = False) -> None: ...
+    def install(self, doc: dict[str, Any], *, terminating: bool = False) -> None:
+        """Serve the kinds of a definition. Raises ValueError if a name is taken.
 
-    def remove(self, name: str) -> None: ...
+        `terminating`: objects can be read and deleted, but not created.
+        """
+
+    def remove(self, name: str) -> None:
+        """Stop serving the kinds of a definition; one that is not served is ignored."""
 
 
 class DefinitionController:
@@ -65,6 +70,7 @@ class DefinitionController:
 
     @property
     def idle(self) -> bool:
+        """Whether nothing is queued or being processed."""
         return self._queue.idle
 
     async def run(self) -> None:
@@ -72,10 +78,16 @@ class DefinitionController:
         await work(self._queue, self.sync, workers=1, name="customresourcedefinition")
 
     def _changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
+        """Queue the changed definitions."""
         for delta in deltas:
             self._queue.add(delta.key.name)
 
     async def sync(self, name: str) -> float | None:
+        """Update the status of a definition and serve its kinds, or delete its objects if it is
+        being deleted.
+
+        Returns the seconds after which to sync again, or None.
+        """
         try:
             doc = _decode(await self._client.get(Key(DEFINITIONS, "", name)))
         except NotFound:
@@ -95,6 +107,7 @@ class DefinitionController:
         return None
 
     def _install(self, doc: dict[str, Any], *, terminating: bool = False) -> None:
+        """Serve the kinds of a definition; an error is logged."""
         try:
             self._installer().install(doc, terminating=terminating)
         except ValueError as error:
@@ -103,6 +116,7 @@ class DefinitionController:
             log.error("cannot serve %s: %s", doc["metadata"]["name"], error)
 
     async def _write_status(self, doc: dict[str, Any], status: dict[str, Any]) -> None:
+        """Write the status; a definition that was deleted or replaced is left alone."""
         metadata = {"uid": doc["metadata"]["uid"]}
         patch = msgspec.json.encode({"metadata": metadata, "status": status})
         key = Key(DEFINITIONS, "", doc["metadata"]["name"])
@@ -113,6 +127,7 @@ class DefinitionController:
             return
 
     async def _all(self) -> list[dict[str, Any]]:
+        """Return all definitions."""
         page = await self._client.list(Selection(DEFINITIONS))
         return [_decode(document) for document in page.documents]
 
@@ -126,7 +141,10 @@ class DefinitionController:
     # --- deletion -------------------------------------------------------------------------
 
     async def _delete_instances(self, doc: dict[str, Any]) -> float | None:
-        """Delete the custom resources of a definition that is being deleted."""
+        """Delete the custom resources of a definition that is being deleted, then release it.
+
+        Returns the seconds after which to sync again while some are left, else None.
+        """
         name = doc["metadata"]["name"]
         if _CLEANUP not in doc["metadata"].get("finalizers", ()):
             return None
@@ -181,6 +199,7 @@ class DefinitionController:
                 return left
 
     async def _release(self, doc: dict[str, Any]) -> None:
+        """Remove our finalizer from a definition, so that it is deleted."""
         key = Key(DEFINITIONS, "", doc["metadata"]["name"])
         try:
             newest = _decode(await self._client.get(key))

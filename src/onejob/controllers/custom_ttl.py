@@ -69,6 +69,7 @@ class FinishableKinds:
         kinds.subscribe(self._kinds_changed)
 
     async def run(self) -> None:
+        """Watch the kinds with a TTL rule until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._changed.clear()
@@ -96,6 +97,10 @@ class FinishableKinds:
         self._changed.set()
 
     def _rule_of(self, definition: AnyObject | None) -> FinishRule | None:
+        """Return the TTL rule of a definition; None if it has none.
+
+        An invalid rule becomes an Event, and counts as none.
+        """
         text = _annotation(definition)
         if definition is None or text is None:
             return None
@@ -128,6 +133,7 @@ class FinishableKinds:
         return resource in self._kinds.by_resource and self._kinds.by_resource[resource].custom
 
     def _informer(self, resource: str) -> Informer[Document]:
+        """Return an informer of a custom kind that caches nothing."""
         informer: Informer[Document] = Informer(
             self._client,
             Selection(resource),
@@ -140,6 +146,7 @@ class FinishableKinds:
         return informer
 
     def _objects_changed(self, resource: str, deltas: Sequence[Delta[Document]]) -> None:
+        """Pass the expiry of changed objects on; report unusable TTLs."""
         followed = self._followed.get(resource)
         if followed is None:
             return
@@ -167,6 +174,7 @@ class FinishableKinds:
             self._schedule(key, NEVER)
 
     def _report(self, resource: str, document: Document, unusable: Unusable) -> None:
+        """Record the Event about an unusable TTL."""
         metadata = document["metadata"]
         meta = Meta(
             name=metadata["name"], namespace=metadata.get("namespace", ""), uid=metadata["uid"]
@@ -176,11 +184,13 @@ class FinishableKinds:
 
 
 def _annotation(definition: AnyObject | None) -> str | None:
+    """Return the text of the TTL rule; None if there is none."""
     if definition is None:
         return None
     return definition.metadata.annotations.get(CUSTOM_TTL_ANNOTATION)
 
 
 def _key(resource: str, document: Document) -> Key:
+    """Return the key of a custom resource."""
     metadata = document["metadata"]
     return Key(resource, metadata.get("namespace", ""), metadata["name"])

@@ -46,6 +46,8 @@ class _Followed(Struct):
 
 
 class DisruptionController:
+    """Controller of PodDisruptionBudgets."""
+
     def __init__(self, context: ControllerContext, kinds: KindRegistry) -> None:
         self._client = context.client
         self._recorder = context.recorder
@@ -61,6 +63,7 @@ class DisruptionController:
         self._pods.on_relist(self._on_relist)
 
     async def run(self) -> None:
+        """Process the queue until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._enqueue_due())
             group.create_task(work(self._queue, self.sync, workers=_WORKERS, name="disruption"))
@@ -136,6 +139,7 @@ class DisruptionController:
         await self._client.write(Replace(key, msgspec.json.encode(document), "status"))
 
     def _track_budget(self, key: Key, spec: BudgetSpec) -> _Followed:
+        """Return the Pods that a budget selects, followed from now on."""
         budgets = self._followed.setdefault(key.namespace, {})
         followed = budgets.get(key)
         if followed is None or followed.spec.selector != spec.selector:
@@ -190,6 +194,7 @@ class DisruptionController:
         return owner.uid, controller.spec.replicas
 
     def _report(self, budget: Budget, why: str) -> None:
+        """Record the Event about a budget that cannot be evaluated."""
         what = about("policy/v1", "PodDisruptionBudget", budget.metadata)
         text = f"Failed to calculate the number of expected pods: {why}"
         self._recorder.record(what, "Warning", "CalculateExpectedPodCountFailed", text)

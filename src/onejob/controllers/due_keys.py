@@ -26,12 +26,14 @@ class DeadlineTimer:
         return len(self._deadlines)
 
     def set(self, key: Key, due: datetime) -> None:
+        """Set or replace the deadline of a key."""
         soonest = self._deadlines.next_due
         self._deadlines.set(key, due)
         if soonest is None or due < soonest:
             self._wake.set()
 
     def drop(self, key: Key) -> None:
+        """Remove the deadline of a key; an unknown key is ignored."""
         self._deadlines.drop(key)
 
     def clock_jumped(self, *, longest: timedelta | None = None) -> None:

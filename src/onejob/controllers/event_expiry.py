@@ -44,6 +44,7 @@ class RecordedEvent(View, frozen=True):
 
     @property
     def last_seen_at(self) -> datetime:
+        """Time of the Event's last occurrence."""
         times = (
             self.metadata.creation_timestamp,
             self.last_timestamp,
@@ -90,6 +91,8 @@ class EventExpiry:
                     self._due.set(key, self._clock.now() + _RETRY)
 
     async def _delete(self, keys: Sequence[Key]) -> Sequence[Result]:
+        """Delete Events and return the result of each; an error of the whole batch is the result of
+        all."""
         try:
             return await self._client.write_many([Delete(key) for key in keys])
         except ApiError as error:
@@ -105,6 +108,7 @@ class EventExpiry:
         self._due.clock_jumped(longest=self._ttl)
 
     def _changed(self, deltas: Sequence[Delta[RecordedEvent]]) -> None:
+        """Update the expiry of the changed Events."""
         for delta in deltas:
             if delta.new is None:
                 self._due.drop(delta.key)
@@ -115,4 +119,5 @@ class EventExpiry:
 
 
 def _never_matches(event: RecordedEvent) -> bool:
+    """Return False: no Event is cached."""
     return False

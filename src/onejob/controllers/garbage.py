@@ -54,6 +54,12 @@ _read_metadata: Callable[[bytes], AnyObject] = msgspec.json.Decoder(AnyObject).d
 
 
 class GarbageCollector:
+    """Controller of cascading deletion.
+
+    Deletes objects whose owners are gone, removes references to absent owners, and releases owners
+    that wait for their dependents or orphan them.
+    """
+
     def __init__(
         self, context: ControllerContext, kinds: KindRegistry, *, workers: int = 20
     ) -> None:
@@ -76,6 +82,7 @@ class GarbageCollector:
 
     @property
     def idle(self) -> bool:
+        """Whether nothing is queued or being processed."""
         return self._queue.idle
 
     async def run(self) -> None:
@@ -95,6 +102,7 @@ class GarbageCollector:
                 informer.on_relist(partial(self._relisted, kind.resource))
 
     def _kinds_changed(self, change: KindsChanged) -> None:
+        """Watch added kinds, and forget the objects of removed ones."""
         for kind in change.removed:
             if kind.resource in self._coordinates and kind.resource not in self._kinds.by_resource:
                 self._informers.drop(kind.resource)
@@ -104,6 +112,7 @@ class GarbageCollector:
         self._add_informers(change.added)
 
     def _changed(self, deltas: Sequence[Delta[Any]]) -> None:
+        """Update the graph of owners by changes of one kind, and queue the tasks that follow."""
         for delta in deltas:
             old, new = delta.old, delta.new
             if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
@@ -118,6 +127,7 @@ class GarbageCollector:
             self._enqueue(self._graph.forget(uid))
 
     def _enqueue(self, tasks: Iterable[Task]) -> None:
+        """Queue the tasks; an owner in another namespace is reported by an Event instead."""
         for task in tasks:
             if isinstance(task, ForeignOwner):
                 self._record_foreign_owner(task)
@@ -125,6 +135,10 @@ class GarbageCollector:
                 self._queue.add(task)
 
     async def sync(self, task: Examine | Orphan) -> None:
+        """Process a task.
+
+        Counts errors other than Conflict, and raises all of them for a retry.
+        """
         try:
             await self._process(task)
         except Conflict:
@@ -135,6 +149,8 @@ class GarbageCollector:
             raise
 
     async def _process(self, task: Examine | Orphan) -> None:
+        """Examine an object unless it is settled, or orphan its dependents. Does nothing if it is
+        gone."""
         node = self._graph.node(task.uid)
         if node is None:
             return
@@ -148,6 +164,10 @@ class GarbageCollector:
     # --- a closer look --------------------------------------------------------------------
 
     async def _examine(self, node: Node) -> None:
+        """Read an object and its owners afresh, and delete or change it if they require it.
+
+        Raises Retry if its owners change meanwhile.
+        """
         metadata = await self._read_live(node.key)
         if metadata is None or metadata.uid != node.uid:
             self._enqueue(self._graph.forget(node.uid))
@@ -176,7 +196,7 @@ class GarbageCollector:
                     if unblocked is None:
                         return
                     metadata = _read_metadata(unblocked.document).metadata
-                    if not _same_owners(metadata, standings):
+                    if not _has_same_owner_uids(metadata, standings):
                         raise Retry(f"the owners of {node.key} have changed")
                 await self._delete(node, metadata, verdict)
 
@@ -192,6 +212,10 @@ class GarbageCollector:
                 self._queue.add(Examine(dependent.uid))
 
     async def _orphan_dependents(self, owner: Node) -> None:
+        """Remove the owner's references from its dependents, then its orphan finalizer.
+
+        Waits a moment first, for dependents that were created just before the deletion.
+        """
         await asyncio.sleep(_SETTLE_SECONDS)
         dependents = list(self._graph.dependents(owner.uid))
         patches = [Patch(node.key, without_owners(node.uid, [owner.uid])) for node in dependents]
@@ -212,6 +236,9 @@ class GarbageCollector:
         The verdict depends on the owners alone: if only other fields have changed, the newer
         version is deleted. Upstream drops the resourceVersion for that second attempt, and may
         delete an object that was just adopted.
+
+        Does nothing if the object is gone. Raises Conflict if its owners or, repeatedly, other
+        fields have changed.
         """
         version = metadata.resource_version
         for tries_left in reversed(range(_DELETE_TRIES)):
@@ -230,7 +257,10 @@ class GarbageCollector:
                 return
 
     async def _owner_standing(self, dependent: Key, reference: OwnerReference) -> Standing:
-        """Return whether an owner exists, waits for its dependents, or is gone."""
+        """Return the state of an owner reference, by a fresh read of the owner.
+
+        "unknown" if its kind is not served, or is namespaced while the dependent is not.
+        """
         kind = self._kinds.by_kind.get((reference.api_version, reference.kind))
         if kind is None or "get" not in kind.verbs:
             return "unknown"
@@ -249,12 +279,14 @@ class GarbageCollector:
             return None
 
     async def _write_unless_gone(self, op: Delete | Patch) -> Written | None:
+        """Return the result of a write; None if the object does not exist."""
         try:
             return await self._client.write(op)
         except NotFound:
             return None
 
     def _record_foreign_owner(self, task: ForeignOwner) -> None:
+        """Record the Event OwnerRefInvalidNamespace on the dependent."""
         node = self._graph.node(task.uid)
         if node is None:
             return
@@ -275,7 +307,8 @@ class GarbageCollector:
         )
 
 
-def _same_owners(metadata: Meta, standings: Mapping[str, Standing]) -> bool:
+def _has_same_owner_uids(metadata: Meta, standings: Mapping[str, Standing]) -> bool:
+    """Return whether the object still has exactly the owners whose state was evaluated."""
     return {owner.uid for owner in metadata.owner_references} == standings.keys()
 
 

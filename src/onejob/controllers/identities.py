@@ -90,6 +90,7 @@ class Identities:
         return self._clients[user.name]
 
     def node(self, name: str) -> AuthorizedClient:
+        """Return a client with the rights of a node."""
         return self._client_for(node_user(name), NodeRights(self.access.policy))
 
     def _client_for(self, user: User, rights: Rights) -> AuthorizedClient:

@@ -113,6 +113,7 @@ class JobController:
             maintenance.on_change(self._queue.add)
 
     async def run(self) -> None:
+        """Process the queues until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 work(
@@ -127,6 +128,7 @@ class JobController:
 
     @property
     def idle(self) -> bool:
+        """Whether nothing is queued or being processed."""
         return self._queue.idle and self._orphans.idle
 
     @property
@@ -160,6 +162,8 @@ class JobController:
             raise Retry(f"cannot reach the server: {lost}") from lost
 
     async def _sync(self, job: Job, state: JobState) -> float | None:
+        """Sync a Job once its state is up to date; return the seconds until the next sync, or
+        None."""
         current = await self._catch_up(job, state)
         if current is None:
             return None
@@ -205,6 +209,7 @@ class JobController:
     async def _wait_for_cache(
         self, informer: Informer[Any], revision: int, group: str, resource: str
     ) -> None:
+        """Wait until an informer includes a revision. Raises Retry if it does not for too long."""
         if informer.caught_up_to(revision):
             return
         try:
@@ -247,6 +252,7 @@ class JobController:
                 state.drop_before_cache(pod.metadata.uid)
 
     async def _plan(self, job: Job, state: JobState) -> Plan:
+        """Return the plan for a Job, after claiming its Pods. Raises Retry."""
         if is_ours(job, self._settings) and not job.finished:
             pods = self._pods.cache
             if await claim_pods(self._client, pods, job, state, self._settings):
@@ -290,6 +296,7 @@ class JobController:
                 self._states.forget(job.metadata.uid)
 
     async def _execute(self, plan: Plan, state: JobState) -> None:
+        """Execute a plan: Pod changes first, then the status. Raises Retry, ApiError."""
         self._record_events(plan.job, plan.events)
         if plan.skipped is not None and not plan.prunings:
             return
@@ -304,6 +311,7 @@ class JobController:
                 raise Retry(str(lost)) from lost
 
     async def _write_all(self, plan: Plan, state: JobState, client: WriteSeries) -> None:
+        """Change the Pods and write the status that follows. Raises Retry, ApiError."""
         job = plan.job
         outcomes = await change_pods(
             client, plan, self._pod_factory(job, state), state, partial(self._record_events, job)
@@ -362,6 +370,7 @@ class JobController:
         return with_status(job, job.status, str(written.revision))
 
     def _pod_factory(self, job: Job, state: JobState) -> PodFactory:
+        """Return the factory of the Job's Pods, kept in `state` per generation."""
         tracked = tracks_with_finalizers(job, self._settings)
         made_for = (job.metadata.generation, tracked)
         if state.pod_factory is None or state.pod_factory[0] != made_for:
@@ -371,6 +380,7 @@ class JobController:
         return state.pod_factory[1]
 
     def _seconds_until_next(self, plan: Plan) -> float | None:
+        """Return the seconds until the plan has to be reconsidered; None if it need not be."""
         at = plan.look_again_at
         if at is None:
             return None
@@ -384,6 +394,7 @@ class JobController:
             self._recorder.record(subject, type_, reason, *(event.message for event in alike))
 
     def _count_all(self, increments: Iterable[Increment]) -> None:
+        """Add the increments to their metrics."""
         counters = self._metrics
         for increment in increments:
             match increment.labels:

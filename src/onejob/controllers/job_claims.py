@@ -51,6 +51,10 @@ def _uncontrolled_pods(pods: Cache[Pod], job: Job) -> Iterable[Pod]:
 
 
 async def _release(client: Client, job: Job, claims: Claims, state: JobState) -> None:
+    """Release Pods that no longer match, and drop them from `state`.
+
+    Raises the first error but NotFound and Invalid.
+    """
     results = await client.write_many(
         [Patch(pod.key, release_patch(job, pod)) for pod in claims.releases]
     )
@@ -65,6 +69,10 @@ async def _release(client: Client, job: Job, claims: Claims, state: JobState) ->
 async def _adopt_pods(
     client: Client, job: Job, claims: Claims, state: JobState, settings: Settings
 ) -> None:
+    """Adopt Pods, after a live read of the Job, and note their revisions in `state`.
+
+    Raises Retry if the Job is gone, else the first error but NotFound, after all writes.
+    """
     if not claims.adoptions:
         return
     if not may_adopt(job, await _read_live(client, job)):

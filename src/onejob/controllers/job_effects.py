@@ -8,7 +8,7 @@ from onejob.client.base import Create, Delete, Patch, Result, Written
 from onejob.client.write_series import WriteSeries
 from onejob.controllers.job_state import JobState
 from onejob.objects.meta import PODS, Key
-from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH, remove_tracking_if_unchanged
+from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH, remove_tracking_patch
 from onejob.planning.job.plan import (
     Event,
     Plan,
@@ -37,9 +37,11 @@ class _Tally(Struct):
     error: str | None = None
 
     def fail(self, error: str) -> None:
+        """Note an error; only the first is kept."""
         self.error = self.error or error
 
     def outcomes(self) -> PodOutcomes:
+        """Return the results of the Pod changes."""
         return PodOutcomes(frozenset(self.deleted), self.created, self.create_failures, self.error)
 
 
@@ -89,6 +91,7 @@ async def _remove_finalizers(
 async def _prune(
     client: WriteSeries, namespace: str, pods: Sequence[PodRef], state: JobState, tally: _Tally
 ) -> None:
+    """Delete failed Pods beyond the limit; errors are noted in `tally`."""
     results = await client.write_many(
         [Delete(Key(PODS, namespace, pod.name), uid=pod.uid) for pod in pods]
     )
@@ -108,15 +111,14 @@ async def _delete(
     record_events: RecordEvents,
     tally: _Tally,
 ) -> None:
+    """Delete Pods, record the results in `tally`, and report them by Events."""
     wanted = list(deletions)
     to_free = [pod for pod in wanted if pod.remove_finalizer_first]
     if to_free:
         # A Pod that has ended since must stay and be counted: remove the finalizer only from the
         # version that was evaluated.
         patches = [
-            Patch(
-                Key(PODS, namespace, pod.name), remove_tracking_if_unchanged(pod.resource_version)
-            )
+            Patch(Key(PODS, namespace, pod.name), remove_tracking_patch(pod.resource_version))
             for pod in to_free
         ]
         freed = await _remove_finalizers(client, to_free, patches, state)
@@ -141,6 +143,7 @@ async def _delete(
 
 
 def _deletion(namespace: str, pod: PodDeletion) -> Delete:
+    """Return the deletion of a Pod, with the preconditions that its accounting needs."""
     # A Pod stopped because its Job ends is counted in the state observed here, so it must not have
     # ended since. A Pod whose finalizer was removed first is not counted at all.
     version = "" if pod.remove_finalizer_first else pod.resource_version
@@ -191,6 +194,7 @@ async def _create(
 
 
 def _creation(namespace: str, pod: NewPod) -> Create:
+    """Return the creation of a Pod."""
     return Create(PODS, namespace, pod.body, variation=pod.variation)
 
 
@@ -220,6 +224,7 @@ def _after_refusal(error: ApiError, state: JobState) -> None:
 
 
 def _namespace_is_ending(error: ApiError) -> bool:
+    """Return whether a creation failed because its namespace is being deleted."""
     causes = error.details.get("causes", ())
     return isinstance(error, Forbidden) and any(
         cause.get("reason") == "NamespaceTerminating" for cause in causes

@@ -37,6 +37,8 @@ _SOON_SECONDS = 0.1
 
 
 class JobEvents:
+    """Handlers of changes that queue the syncs they require."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -59,6 +61,7 @@ class JobEvents:
     # --- Jobs -----------------------------------------------------------------------------
 
     def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
+        """Queue the syncs that changes of Jobs require."""
         for delta in deltas:
             old, new = delta.old, delta.new
             if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
@@ -118,6 +121,7 @@ class JobEvents:
     # --- Pods -----------------------------------------------------------------------------
 
     def _pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        """Take over changes of Pods, and queue the syncs that they require."""
         at_once: set[Key] = set()
         soon: set[Key] = set()
         jobs = self._jobs.cache
@@ -179,6 +183,7 @@ class JobEvents:
         return "soon" if accounted and owner.known and not owner.keep_accounted else "at once"
 
     def _put_pod(self, uid: str, pod: Pod, end: PodEnd, owner: "_Owner") -> Urgency:
+        """Take over a Pod in the state of its Job; return how soon a sync is needed."""
         if owner.active:
             return self._states.pod_changed(uid, pod, end, keep_accounted=owner.keep_accounted)
         if not owner.known:
@@ -195,12 +200,14 @@ class JobEvents:
         return "at once"
 
     def _owner(self, uid: str, pod: Pod, owners: "dict[str, _Owner]") -> "_Owner":
+        """Return what is known of a Pod's owner, looked up once per batch."""
         known = owners.get(uid)
         if known is None:
             known = owners[uid] = self._look_up(uid, pod)
         return known
 
     def _look_up(self, uid: str, pod: Pod) -> "_Owner":
+        """Return what is known of the Job that controls the Pod."""
         reference = pod.metadata.controller_ref
         assert reference is not None, "a Pod with a controlling Job"
         job = self._jobs.cache.get(Key(JOBS, pod.metadata.namespace, reference.name))

@@ -22,6 +22,8 @@ _REMEMBERED = 4096
 
 
 class OrphanPods:
+    """Queue of Pods whose tracking finalizer may have to be removed."""
+
     def __init__(self, client: Client, informers: SharedInformers, settings: Settings) -> None:
         self._client = client
         self._jobs = informers.jobs
@@ -32,13 +34,16 @@ class OrphanPods:
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def run(self, workers: int) -> None:
+        """Process the queue until cancelled."""
         await work(self.queue, self._release_pod, workers=workers, name="job_orphan_pod")
 
     @property
     def idle(self) -> bool:
+        """Whether nothing is queued or being processed."""
         return self.queue.idle
 
     def add(self, pod: Key) -> None:
+        """Queue a Pod."""
         self.queue.add(pod)
 
     def job_gone(self, job: Job) -> None:
@@ -54,7 +59,8 @@ class OrphanPods:
                 self.queue.add(pod.key)
 
     async def _release_pod(self, key: Key) -> float | None:
-        """Remove the finalizer of a Pod whose Job is gone."""
+        """Remove the finalizer of a Pod whose Job is gone; return None, since no further look is
+        needed."""
         pod = self._pods.cache.get(key)
         if pod is None or not may_release_finalizer(pod, self._jobs.cache.get, self._settings):
             return None
@@ -70,6 +76,7 @@ class OrphanPods:
         return None
 
     def _job_is_unknown(self, pod: Pod) -> bool:
+        """Return whether the cache lacks the Pod's Job, which is not known to be gone."""
         owner = pod.metadata.controller_ref
         if owner is None or owner.uid in self._gone:
             return False
@@ -77,6 +84,7 @@ class OrphanPods:
         return job is None or job.metadata.uid != owner.uid
 
     async def _live_job(self, pod: Pod) -> Job | None:
+        """Return the Job of the Pod's owner name from the API server; None if it does not exist."""
         owner = pod.metadata.controller_ref
         assert owner is not None, "only an owner that is named can be unknown"
         try:

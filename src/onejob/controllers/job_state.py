@@ -162,6 +162,7 @@ class JobStates:
         return "soon" if pod.active else "at once"
 
     def pod_gone(self, uid: str, pod: Pod, *, job_known: bool) -> None:
+        """Forget a Pod, and the state of a deleted Job after its last Pod."""
         state = self._by_uid.get(uid)
         if state is None:
             return

@@ -55,6 +55,8 @@ _read_metadata = msgspec.json.Decoder(AnyObject).decode
 
 
 class NamespaceController:
+    """Controller of namespaces."""
+
     def __init__(
         self,
         client: Client,
@@ -78,9 +80,11 @@ class NamespaceController:
 
     @property
     def idle(self) -> bool:
+        """Whether nothing is queued or being processed."""
         return self._queue.idle
 
     async def run(self) -> None:
+        """Process the queue until cancelled."""
         await work(self._queue, self.sync, workers=self._workers, name="namespace")
 
     def _namespaces_changed(self, deltas: Sequence[Delta[AnyObject]]) -> None:
@@ -95,6 +99,10 @@ class NamespaceController:
                 self._queue.add(delta.key.namespace)
 
     async def sync(self, name: str) -> float | None:
+        """Create the contents of a namespace, or delete them if it is being deleted.
+
+        Returns the seconds after which to sync again, or None.
+        """
         try:
             document = await self._client.get(Key(NAMESPACES, "", name))
         except NotFound:
@@ -112,6 +120,8 @@ class NamespaceController:
     # --- living ---------------------------------------------------------------------------
 
     async def _create_contents(self, namespace: str) -> None:
+        """Create the default objects of a namespace, and repair its root CA if that has changed.
+        Raises Retry."""
         results = await self._client.write_many(
             [
                 Create(resource, namespace, document, replaces_damaged=True)
@@ -166,6 +176,7 @@ class NamespaceController:
         return remains
 
     async def _delete(self, resource: str, found: Sequence[Meta], remains: Remains) -> None:
+        """Delete objects of one kind; add those that still exist to `remains`."""
         for meta in found:
             if meta.deleting:
                 remains.add(resource, meta.finalizers)
@@ -207,6 +218,7 @@ class NamespaceController:
         return True
 
     async def _finalize(self, name: str, document: bytes) -> None:
+        """Remove the finalizer of an empty namespace."""
         try:
             await self._client.write(
                 Replace(Key(NAMESPACES, "", name), finalized(document), "finalize")

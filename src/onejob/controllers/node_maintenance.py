@@ -49,12 +49,14 @@ class NodeMaintenance:
         self.nodes: frozenset[str] = frozenset()
 
     async def run(self) -> None:
+        """Watch Nodes until cancelled."""
         await self._nodes.run()
 
     def on_change(self, handler: Callable[[Key], None]) -> None:
         self._handler = handler
 
     def _nodes_changed(self, deltas: Sequence[Delta[_Node]]) -> None:
+        """Update the set of Nodes under maintenance."""
         before = self.nodes
         self.nodes = frozenset(
             node.metadata.name

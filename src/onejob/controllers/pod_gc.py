@@ -53,6 +53,7 @@ class NodeHealth(View, frozen=True):
 
     @property
     def out_of_service(self) -> bool:
+        """Return whether the Node is tainted as out of service and not Ready."""
         tainted = any(taint.key == _OUT_OF_SERVICE for taint in self.spec.taints)
         return tainted and not condition_is_true(self.status.conditions, "Ready")
 
@@ -61,6 +62,8 @@ _read_node = msgspec.json.Decoder(NodeHealth).decode
 
 
 class PodGarbageCollector:
+    """Collector of ended, unscheduled and orphaned Pods."""
+
     def __init__(
         self,
         client: Client,
@@ -89,6 +92,7 @@ class PodGarbageCollector:
         return len(self._ended)
 
     async def run(self) -> None:
+        """Sweep periodically until cancelled; errors are logged."""
         while True:
             await asyncio.sleep(_PERIOD_SECONDS)
             try:
@@ -110,6 +114,7 @@ class PodGarbageCollector:
             await self._remove(stranded(running, done, gone))
 
     def _changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        """Update the sets of Pods that a sweep considers."""
         for delta in deltas:
             key, pod = delta.key, delta.new
             if pod is None:
@@ -158,6 +163,7 @@ class PodGarbageCollector:
                 del self._bound[node]
 
     async def _out_of_service(self, nodes: set[str]) -> frozenset[str]:
+        """Return those of the Nodes that are out of service, by a fresh read."""
         dead = set()
         for name in sorted(nodes - {""}):
             try:
@@ -169,6 +175,8 @@ class PodGarbageCollector:
         return frozenset(dead)
 
     async def _gone_nodes(self) -> frozenset[str]:
+        """Return the Nodes of bound Pods that have been absent for the quarantine, verified by a
+        fresh read."""
         present = frozenset(node.metadata.name for node in self._nodes.cache)
         over = self._quarantine.over(self._bound.keys(), present, self._clock.monotonic())
         gone = set()
@@ -180,11 +188,13 @@ class PodGarbageCollector:
         return frozenset(gone)
 
     async def _remove(self, removals: Iterable[Removal]) -> None:
+        """Remove Pods in batches."""
         remaining = iter(removals)
         while batch := list(islice(remaining, _BATCH)):
             await self._remove_batch(batch)
 
     async def _remove_batch(self, removals: Sequence[Removal]) -> None:
+        """Mark Pods as failed where required, then delete them."""
         marked = [removal for removal in removals if removal.mark_failed]
         now = self._clock.now()
         patches = [

@@ -27,14 +27,18 @@ class QuotaUsage(Protocol):
     on_change: Callable[[str], None] | None
 
     @property
-    def namespaces(self) -> Iterable[str]: ...
+    def namespaces(self) -> Iterable[str]:
+        """Namespaces with quotas."""
 
     def used(
         self, namespace: str
-    ) -> Mapping[str, tuple[Mapping[str, Quantity], Mapping[str, Quantity]]]: ...
+    ) -> Mapping[str, tuple[Mapping[str, Quantity], Mapping[str, Quantity]]]:
+        """Return limits and usage of each quota of a namespace, by its name."""
 
 
 class QuotaController:
+    """Controller of ResourceQuota status."""
+
     def __init__(self, client: Client, usage: QuotaUsage, *, clock: Clock) -> None:
         self._client = client
         self._usage = usage
@@ -45,11 +49,16 @@ class QuotaController:
         usage.on_change = self._queue.add
 
     async def run(self) -> None:
+        """Process the queue until cancelled, beginning with all namespaces."""
         for namespace in self._usage.namespaces:
             self._queue.add(namespace)
         await work(self._queue, self.sync, workers=1, name="resourcequota")
 
     async def sync(self, namespace: str) -> float | None:
+        """Write the status of a namespace's quotas, at most once per pause.
+
+        Returns the seconds after which to sync again, or None.
+        """
         now = self._clock.monotonic()
         wait = self._written.get(namespace, now - _PAUSE_SECONDS) + _PAUSE_SECONDS - now
         if wait > 0:
@@ -66,6 +75,7 @@ class QuotaController:
     async def _write(
         self, key: Key, hard: Mapping[str, Quantity], used: Mapping[str, Quantity]
     ) -> None:
+        """Replace the status of a quota."""
         status = {
             field: {name: str(amount) for name, amount in sorted(amounts.items())}
             for field, amounts in (("hard", hard), ("used", used))

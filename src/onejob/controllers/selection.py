@@ -77,6 +77,7 @@ def select_controllers(text: str) -> frozenset[str]:
 
 
 def _full_name(name: str) -> str:
+    """Return the full name of a controller. Raises UnknownController."""
     for full, alias in _ALIASES.items():
         if name in (full, alias):
             return full

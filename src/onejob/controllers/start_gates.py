@@ -18,30 +18,33 @@ if TYPE_CHECKING:
 class StartGate(Protocol):
     """Admission of Jobs to syncing. A Job that the gate holds is not acted on."""
 
-    def holds(self, job: Job) -> bool: ...
+    def holds(self, job: Job) -> bool:
+        """Return whether the Job must not be acted on yet. A gate notes that it held the Job."""
 
     def on_admitted(self, call: Callable[[Key], None]) -> None:
         """Call `call` with the key of each Job that was held and no longer is."""
 
 
 class HeldJobs:
-    """Jobs that a gate has withheld from the Job controller, until it lets them go."""
+    """Jobs that a gate has withheld from the Job controller and not admitted yet."""
 
     def __init__(self) -> None:
         self._keys: set[Key] = set()
         self._call: Callable[[Key], None] = lambda key: None
 
     def on_admitted(self, call: Callable[[Key], None]) -> None:
+        """Call `call` with the key of each Job that is admitted."""
         self._call = call
 
     def add(self, key: Key) -> None:
+        """Note that a Job is withheld."""
         self._keys.add(key)
 
     def __iter__(self) -> Iterator[Key]:
         return iter(list(self._keys))
 
     def admit(self, key: Key) -> None:
-        """Notify the Job controller, if it asked for this Job while it was held."""
+        """Admit a Job: notify the Job controller, if the Job was withheld."""
         if key in self._keys:
             self._keys.discard(key)
             self._call(key)
@@ -54,14 +57,18 @@ class AllGates:
         self._gates = gates
 
     def holds(self, job: Job) -> bool:
+        """Return whether one of the gates holds the Job; later gates are not asked then."""
         return any(gate.holds(job) for gate in self._gates)
 
     def on_admitted(self, call: Callable[[Key], None]) -> None:
+        """Call `call` with the key of each Job that a gate has admitted; other gates may still hold
+        it."""
         for gate in self._gates:
             gate.on_admitted(call)
 
 
 def _no_records(namespace: str, uid: str) -> "JobEnd | None":
+    """Return None: no ends are recorded."""
     return None
 
 
@@ -119,6 +126,7 @@ class DependencyGate:
         await self._controller.run()
 
     def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
+        """Pass changes on to the controller, created with the first Job that has dependencies."""
         if self._controller is None:
             if not any(_concerned(delta.new) for delta in deltas):
                 return

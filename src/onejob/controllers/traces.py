@@ -15,6 +15,8 @@ _REMEMBERED: Final = 10_000
 
 
 class CompletionTracer:
+    """Recorder of spans of ended Jobs and containers."""
+
     def __init__(self, tracer: Tracer, informers: SharedInformers) -> None:
         """Create after the informers have listed: earlier ends are not recorded."""
         self._tracer = tracer
@@ -88,6 +90,10 @@ class CompletionTracer:
         )
 
     def _is_new(self, *what: str) -> bool:
+        """Return whether this end has not been recorded yet, and note it.
+
+        Only the last ends are remembered.
+        """
         if what in self._recorded:
             return False
         self._recorded[what] = None

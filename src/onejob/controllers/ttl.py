@@ -50,6 +50,8 @@ _SKEW_WARNING_SECONDS: Final = 60.0
 
 
 class TtlController:
+    """Controller of expired objects."""
+
     def __init__(
         self,
         client: Client,
@@ -95,13 +97,16 @@ class TtlController:
 
     @property
     def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
+        """Queues by the name that metrics use."""
         return {"ttl_jobs_to_delete": self._queue}
 
     @property
     def idle(self) -> bool:
+        """Whether nothing is queued or being processed."""
         return self._queue.idle
 
     async def run(self) -> None:
+        """Delete expired objects until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(work(self._queue, self.sync, workers=self._workers, name="ttl"))
             group.create_task(self._waiting.feed(self._queue))
@@ -117,6 +122,7 @@ class TtlController:
         self._waiting.clock_jumped()
 
     def _changed(self, expiry_of_kind: Callable[[V], Expiry], deltas: Sequence[Delta[V]]) -> None:
+        """Update the expiry of changed objects of one kind."""
         waiting = bool(self._waiting)
         for delta in deltas:
             expiry = expiry_of_kind(delta.new) if delta.new is not None else NEVER
@@ -126,6 +132,7 @@ class TtlController:
                 waiting = True
 
     def _schedule(self, key: Key, expiry: Expiry | Unusable) -> None:
+        """Set or drop the deadline of an object."""
         match expiry:
             case Expires():
                 self._wait(key, expiry, self._clock.now())
@@ -136,6 +143,7 @@ class TtlController:
                 self._queue.add(key)
 
     def _wait(self, key: Key, expiry: Expires, now: datetime) -> None:
+        """Set the deadline of an object; warn, rarely, if it ended in the future."""
         self._waiting.set(key, expiry.at)
         monotonic = self._clock.monotonic()
         if expiry.is_skewed(now) and monotonic >= self._next_skew_warning:
@@ -183,6 +191,7 @@ class TtlController:
         return read_workflow(document)
 
     async def _delete(self, key: Key, uid: str, expiry: Expires) -> None:
+        """Delete an expired object; one that is gone or replaced is left alone."""
         # In the foreground, so that a Job is not deleted before its Pods are.
         op = Delete(key, uid=uid) if key.resource == PODS else Delete(key, "Foreground", uid=uid)
         try:

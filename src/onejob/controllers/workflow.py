@@ -7,6 +7,7 @@ status that records them are in one commit.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 
 from msgspec import Struct, field
 
@@ -45,6 +46,7 @@ _CATCH_UP_SECONDS = 5.0
 #: Seconds after the deletion of a running Job in which its controller, which may learn of it later,
 #: may still create Pods.
 _SETTLE_SECONDS = 2.0
+_SHORTEST_DELAY = 0.01
 #: Errors of an invalid workflow that its condition shows.
 _SHOWN_ERRORS = 3
 #: Delay of recording an end that starts nothing, in workflows of this many tasks and more.
@@ -77,6 +79,8 @@ class _State(Struct):
     final: dict[str, Job] = field(default_factory=dict)
     #: When (monotonic) each deleted Job with an end that is not recorded was first missed, by UID.
     gone_since: dict[str, float] = field(default_factory=dict)
+    #: Whether the Jobs of all running tasks are followed, not only those that changed.
+    follows: bool = False
     note: str = ""
 
 
@@ -289,9 +293,16 @@ class WorkflowController:
         if state.graph is not None and state.generation == generation:
             return ""
         state.generation = generation
+        state.graph = None
         errors = check_workflow(workflow.spec, "spec")
-        state.graph = None if errors else build_graph(workflow.spec)
-        return "; ".join(str(error) for error in errors[:_SHOWN_ERRORS])
+        if errors:
+            return "; ".join(str(error) for error in errors[:_SHOWN_ERRORS])
+        graph = build_graph(workflow.spec)
+        for task in workflow.status.tasks:
+            if task.job_uid and task.name not in graph.positions:
+                return f'spec.tasks: task "{task.name}" was removed after it had started'
+        state.graph = graph
+        return ""
 
     async def _observed(self, workflow: Workflow, state: _State) -> Observed:
         namespace = workflow.metadata.namespace
@@ -327,8 +338,7 @@ class WorkflowController:
                 uid, self._clock.monotonic()
             )
             if gone_for < _SETTLE_SECONDS:
-                # Not a remainder of rounding, for which no time would pass.
-                self._queue.add_after(workflow.key, max(_SETTLE_SECONDS - gone_for, 0.01))
+                self._queue.add_after(workflow.key, settle_delay(gone_for))
                 found.add(uid)
             elif await self._has_pods(namespace, uid):
                 found.add(uid)
@@ -459,16 +469,20 @@ class WorkflowController:
                 event.reason,
                 event.message,
             )
-        self._keep_track(plan.workflow.key, status, state)
+        self._keep_track(workflow, status, state)
         self._count(workflow.status, status)
 
-    def _keep_track(self, key: Key, status: WorkflowStatus, state: _State) -> None:
+    def _keep_track(self, workflow: Workflow, status: WorkflowStatus, state: _State) -> None:
         """Forget Jobs whose ends are recorded, and follow the Pods of new ones with results."""
+        key = workflow.key
         state.created.clear()
         if state.graph is None:
             return
-        for task in status.tasks:
-            if not task.job_uid:
+        # The first time, those of an earlier process as well.
+        before = workflow.status.tasks if state.follows else ()
+        state.follows = True
+        for task, known in zip_longest(status.tasks, before):
+            if task is known or task is None or not task.job_uid:
                 continue
             if task.state in ENDED:
                 state.results.pop(task.job_uid, None)
@@ -495,6 +509,14 @@ class WorkflowController:
             if condition.type in ("Complete", "Failed") and condition.status == "True":
                 result: Result = "succeeded" if condition.type == COMPLETE else "failed"
                 self._metrics.workflows_finished.inc(result=result, reason=condition.reason)
+
+
+def settle_delay(gone_for: float) -> float:
+    """Return the seconds after which to look again at a Job that was deleted so long ago.
+
+    Never a mere remainder of rounding: a timer may be due without any time having passed.
+    """
+    return max(_SETTLE_SECONDS - gone_for, _SHORTEST_DELAY)
 
 
 def _owner_of(job: Job | None) -> Key | None:

@@ -13,7 +13,7 @@ from onejob.planning.workflow.documents import status_patch
 from onejob.planning.workflow.plan import CreationFailed, Plan
 from onejob.planning.workflow.results import ResultsRead, holds_results, read_results
 from onejob.planning.workflow.states import JOB_INVALID
-from onejob.wire.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
+from onejob.wire.errors import AlreadyExists, ApiError, Invalid, NotFound
 
 _CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 
@@ -32,7 +32,11 @@ class Creations(Struct):
 
 
 async def change_jobs(series: WriteSeries, plan: Plan, outcome: Creations) -> None:
-    """Patch and delete Jobs. A Job that has changed meanwhile is left to the next sync."""
+    """Patch and delete Jobs.
+
+    A Job that has changed meanwhile is left to a repetition: the change may be none for which a
+    sync is due, as that of its labels.
+    """
     ops: list[Op] = [Patch(change.job.key, change.body, "merge") for change in plan.changes]
     ops += [Delete(job.key, "Background", uid=job.metadata.uid) for job in plan.deletions]
     if not ops:
@@ -40,7 +44,7 @@ async def change_jobs(series: WriteSeries, plan: Plan, outcome: Creations) -> No
     for result in await series.write_many(ops):
         if not isinstance(result, ApiError):
             outcome.job_revision = max(outcome.job_revision, result.revision)
-        elif not isinstance(result, NotFound | Conflict):
+        elif not isinstance(result, NotFound):
             outcome.fail(str(result))
 
 

@@ -61,18 +61,22 @@ class PodView(View, frozen=True):
 
     @property
     def active(self) -> bool:
+        """Whether the Pod has not ended."""
         return self.status.phase not in ("Succeeded", "Failed")
 
     @property
     def index(self) -> int | None:
+        """Completion index; None if the Pod has none."""
         return read_index(self.metadata.annotations.get(INDEX_ANNOTATION))
 
     @property
     def containers(self) -> tuple[_Container, ...]:
+        """Statuses of all containers."""
         return (*self.status.init_container_statuses, *self.status.container_statuses)
 
     @property
     def ended_at(self) -> datetime | None:
+        """Latest end of a container; None if none has ended."""
         ends = [c.state.terminated.finished_at for c in self.containers if c.state.terminated]
         return max((end for end in ends if end is not None), default=None)
 
@@ -121,6 +125,7 @@ read_pod_view = msgspec.json.Decoder(PodView).decode
 
 
 def row_of(pod: PodView) -> PodRow:
+    """Return the table row of a Pod."""
     failed = _first_failure(pod)
     waiting = next((c.state.waiting for c in pod.containers if c.state.waiting), None)
     started = [c.state.running.started_at for c in pod.containers if c.state.running]
@@ -189,6 +194,7 @@ def pod_indexes(pods: Iterable[PodView]) -> PodIndexes:
 
 
 def _ranges(indexes: Iterable[int]) -> str:
+    """Return indexes as ranges."""
     return str(IndexSet([(index, index) for index in sorted(indexes)]))
 
 
@@ -199,6 +205,7 @@ def newest(pods: Sequence[PodView], phase: str, most: int) -> list[PodView]:
 
 
 def _first_failure(pod: PodView) -> tuple[str, Terminated | None] | None:
+    """Return name and end of the first failed container of a failed Pod; None for other Pods."""
     if pod.status.phase != "Failed":
         return None
     sidecars = {c.name for c in pod.spec.init_containers if c.restart_policy == "Always"}

@@ -35,6 +35,7 @@ class DashboardOnDemand:
         return await self._pages().answer(request, path, credentials)
 
     def _pages(self) -> Dashboard:
+        """Return the dashboard, built on first use."""
         if self._built is None:
             self._built = self._build()
         return self._built

@@ -29,7 +29,7 @@ from onejob.dashboard.sessions import (
     set_cookie,
 )
 from onejob.dashboard.summaries import Summaries
-from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, Key
+from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, WORKFLOWS, Key
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.indexes import read_index
 from onejob.wire.errors import (
@@ -102,6 +102,7 @@ class DashboardPages:
         return Response(answer.code, answer.body, answer.content_type, headers, answer.endless)
 
     def _file(self, request: UserRequest, path: tuple[str, ...]) -> Response:
+        """Return a file of the page. Raises PageNotFound."""
         _require_method(request, "GET", "HEAD")
         name = "/".join(path)
         found = self._files.answer(name, request.headers.get(b"accept-encoding", b""))
@@ -112,6 +113,8 @@ class DashboardPages:
     async def _api(
         self, request: UserRequest, path: tuple[str, ...], credentials: Credentials
     ) -> Response:
+        """Return the response of the dashboard's own API. Raises Unauthorized, PageNotFound and
+        errors of the handlers."""
         if path == ("session",) and request.method == "POST":
             return await self._sign_in(request)
         if request.user is ANONYMOUS:
@@ -131,10 +134,14 @@ class DashboardPages:
                 return await self._index(request, Key(JOBS, namespace, name), index)
             case ("jobs", namespace, name, "rerun"):
                 return await self._rerun(request, Key(JOBS, namespace, name))
+            case ("cronjobs",):
+                return await self._next_runs(request)
             case ("cronjobs", namespace, name):
                 return await self._cronjob(request, Key(CRONJOBS, namespace, name))
             case ("cronjobs", namespace, name, "manual-job"):
                 return await self._manual_job(request, Key(CRONJOBS, namespace, name))
+            case ("workflows", namespace, name, "rerun"):
+                return await self._rerun_workflow(request, Key(WORKFLOWS, namespace, name))
             case ("queue",):
                 return await self._queue(request)
             case ("mirrors",):
@@ -147,6 +154,7 @@ class DashboardPages:
     # --- signing in -----------------------------------------------------------------------
 
     def _new_code(self, request: UserRequest, credentials: Credentials) -> Response:
+        """Return a new sign-in code for the user. Raises BadRequest, NotFound."""
         _require_method(request, "POST")
         if SESSION_HEADER in request.headers:
             raise BadRequest("a session cannot create other sessions: run `onejob ui`")
@@ -158,6 +166,7 @@ class DashboardPages:
         return json_response({"code": code, "expiresInSeconds": int(CODE_SECONDS)}, 201)
 
     async def _sign_in(self, request: UserRequest) -> Response:
+        """Exchange a sign-in code for a session. Raises BadRequest, Unauthorized."""
         if request.headers.get(SESSION_HEADER) != _SIGN_IN:
             raise BadRequest("sign-in is allowed only from the dashboard")
         try:
@@ -196,12 +205,14 @@ class DashboardPages:
     # --- summaries ------------------------------------------------------------------------
 
     async def _job(self, request: UserRequest, key: Key) -> Response:
+        """Return the summary of a Job, if the user may read it and its Pods."""
         _require_method(request, "GET")
         self._require(request, "get", key)
         self._require(request, "list", Key(PODS, key.namespace, ""))
         return json_response(await self._summaries.job(key))
 
     async def _index(self, request: UserRequest, key: Key, text: str) -> Response:
+        """Return the Pods of an index, if the user may read the Job and its Pods."""
         _require_method(request, "GET")
         self._require(request, "get", key)
         self._require(request, "list", Key(PODS, key.namespace, ""))
@@ -211,16 +222,24 @@ class DashboardPages:
         return json_response(await self._summaries.index(key, index))
 
     async def _pod(self, request: UserRequest, key: Key) -> Response:
+        """Return the summary of a Pod, if the user may read it."""
         _require_method(request, "GET")
         self._require(request, "get", key)
         return json_response(await self._summaries.pod(key))
 
     async def _cronjob(self, request: UserRequest, key: Key) -> Response:
+        """Return the summary of a CronJob, if the user may read it, its Jobs and Events."""
         _require_method(request, "GET")
         self._require(request, "get", key)
         for resource in (JOBS, EVENTS):
             self._require(request, "list", Key(resource, key.namespace, ""))
         return json_response(await self._summaries.cronjob(key))
+
+    async def _next_runs(self, request: UserRequest) -> Response:
+        _require_method(request, "GET")
+        namespace = first(request.query, "namespace")
+        self._require(request, "list", Key(CRONJOBS, namespace, ""))
+        return json_response(await self._summaries.next_runs(namespace))
 
     async def _rerun(self, request: UserRequest, key: Key) -> Response:
         """Return the objects to create in order to run a Job once more; the page creates them."""
@@ -237,12 +256,24 @@ class DashboardPages:
         except BadInput as error:
             raise BadRequest("; ".join(error.lines)) from None
 
+    async def _rerun_workflow(self, request: UserRequest, key: Key) -> Response:
+        """Return the Workflow to create in order to run one again; the page creates it."""
+        _require_method(request, "GET")
+        self._require(request, "get", key)
+        from_task, failed_only = first(request.query, "from"), flag(request.query, "failedOnly")
+        try:
+            document = await self._summaries.rerun_workflow(key, from_task, failed_only)
+            return json_response({"document": document})
+        except BadInput as error:
+            raise BadRequest("; ".join(error.lines)) from None
+
     async def _manual_job(self, request: UserRequest, key: Key) -> Response:
         _require_method(request, "GET")
         self._require(request, "get", key)
         return json_response({"document": await self._summaries.manual_job(key)})
 
     async def _queue(self, request: UserRequest) -> Response:
+        """Return the queue of a namespace, if the user may list its Jobs."""
         _require_method(request, "GET")
         namespace = first(request.query, "namespace")
         self._require(request, "list", Key(JOBS, namespace, ""))
@@ -270,6 +301,8 @@ class DashboardPages:
     # --- logs -----------------------------------------------------------------------------
 
     def _logs_of(self, request: UserRequest, namespace: str) -> Response:
+        """Return the merged logs of the requested containers. Raises BadRequest, Forbidden,
+        NotFound."""
         _require_method(request, "GET")
         wanted = []
         asked = request.query.get("log", ())

@@ -31,6 +31,8 @@ _JOBS_PER_SECOND: Final = 2000
 
 
 class Queues:
+    """Summaries of queues and mirror targets, reused for a moment."""
+
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
@@ -65,6 +67,7 @@ class Queues:
         return {**queue_document(entries, used), "problem": problem}
 
     async def _read(self) -> None:
+        """Read limits and priority classes again."""
         self.made += 1
         limits, problem = self._limits, ""
         try:

@@ -41,6 +41,8 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class _Code:
+    """Sign-in code that has not been used."""
+
     user: str
     credentials: Credentials
     expires_at: float
@@ -48,6 +50,8 @@ class _Code:
 
 @dataclass(slots=True)
 class _Session:
+    """Open session."""
+
     user: str
     credentials: Credentials
     opened_at: float
@@ -58,6 +62,8 @@ _Held = TypeVar("_Held", _Code, _Session)
 
 
 class Sessions:
+    """Sign-in codes and sessions, in memory only."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         #: By the hash of the code, so that lookups take constant time with respect to the secret.
@@ -65,6 +71,7 @@ class Sessions:
         self._sessions: dict[bytes, _Session] = {}
 
     def new_code(self, user: str, credentials: Credentials, seconds: float = CODE_SECONDS) -> str:
+        """Return a new code, valid once and for `seconds`; the oldest ones make room."""
         code = secrets.token_urlsafe(32)
         self._drop_expired()
         _make_room(self._codes, user, _MAX_CODES_PER_USER, _MAX_CODES)
@@ -93,6 +100,8 @@ class Sessions:
         return opened
 
     def find(self, cookie: str, key: str) -> Credentials | None:
+        """Return the credentials of a session and mark it as used; None if it does not exist or has
+        expired."""
         session = self._sessions.get(_hash(cookie, key))
         now = self._clock.monotonic()
         if session is None or _expired(session, now):
@@ -101,6 +110,7 @@ class Sessions:
         return session.credentials
 
     def close(self, cookie: str, key: str) -> None:
+        """End a session; an unknown one is ignored."""
         self._sessions.pop(_hash(cookie, key), None)
 
     def _drop_expired(self) -> None:
@@ -151,8 +161,10 @@ def _make_room(held: MutableMapping[bytes, _Held], user: str, most_each: int, mo
 
 
 def _expired(session: _Session, now: float) -> bool:
+    """Return whether the session has been idle or open for too long."""
     return now - session.used_at > IDLE_SECONDS or now - session.opened_at > MAX_SESSION_SECONDS
 
 
 def _hash(*secret: str) -> bytes:
+    """Return the digest of secrets, under which they are kept."""
     return hashlib.sha256("\0".join(secret).encode("utf-8", "replace")).digest()

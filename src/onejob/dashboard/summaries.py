@@ -19,7 +19,7 @@ from onejob.api.yielding import PER_DOCUMENT_COST_BYTES, Turns
 from onejob.client.base import Client, Selection
 from onejob.clock import Clock
 from onejob.dashboard.fires import fires_of
-from onejob.dashboard.job_lists import job_documents
+from onejob.dashboard.job_lists import documents_of, job_documents
 from onejob.dashboard.job_pods import (
     PodView,
     failures_of,
@@ -28,14 +28,14 @@ from onejob.dashboard.job_pods import (
     read_pod_view,
     row_of,
 )
-from onejob.diagnosis.cronjobs import explain_cronjob
+from onejob.diagnosis.cronjobs import explain_cronjob, next_run
 from onejob.diagnosis.explanation import Explanation
 from onejob.diagnosis.jobs import explain_job
 from onejob.diagnosis.pod_waits import read_node
 from onejob.diagnosis.pods import explain_pod
 from onejob.informers.cache import Cache
 from onejob.objects.job import Job, read_job
-from onejob.objects.meta import EVENTS, NODES, PODS, Key, Meta, View
+from onejob.objects.meta import CRONJOBS, EVENTS, NODES, PODS, Key, Meta, View
 from onejob.objects.pod import Pod
 from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
 from onejob.planning.history import PodRecord, merged
@@ -73,6 +73,8 @@ _PODS_PER_SECOND: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
+    """Summary kept for reuse."""
+
     uid: str
     finished: bool
     until: float
@@ -94,6 +96,8 @@ _read_name = msgspec.json.Decoder(_Named).decode
 
 
 class Summaries:
+    """Summaries of objects, reused for a moment."""
+
     def __init__(
         self,
         client: Client,
@@ -141,6 +145,7 @@ class Summaries:
         return (await asyncio.shield(making)).summary
 
     async def _make(self, key: Key, document: bytes) -> "_Kept":
+        """Make and keep the summary of a Job; older ones make room."""
         job = read_job(document)
         summary = await self._summarise(key, msgspec.json.decode(document), document)
         pods = summary["activePods"] + summary["endedPodsLookedAt"]
@@ -181,6 +186,17 @@ class Summaries:
             **fires_of(cronjob, jobs, seen, now, local_zone=self.local_zone),
         }
 
+    async def next_runs(self, namespace: str) -> Document:
+        """Return the next run of each CronJob, by `NAMESPACE/NAME`; those without are left out."""
+        now, found = self._clock.now(), {}
+        for document in await documents_of(self._client, Selection(CRONJOBS, namespace)):
+            cronjob: Document = msgspec.json.decode(document)
+            following = next_run(cronjob, now, self.local_zone)
+            if following is not None:
+                metadata = cronjob["metadata"]
+                found[f"{metadata['namespace']}/{metadata['name']}"] = following
+        return {"next": found}
+
     # --- objects for the page to create ---------------------------------------------------
 
     async def rerun(
@@ -198,9 +214,30 @@ class Summaries:
         # A megabyte of parameters takes seconds, which would block the event loop.
         return await asyncio.to_thread(rerun, job, parameters, taken=taken, failed_only=failed_only)
 
+    async def rerun_workflow(self, key: Key, from_task: str, failed_only: bool) -> Document:
+        """Return the document to create in order to run a workflow again.
+
+        Raises NotFound and BadInput.
+        """
+        # Imported here: most servers have no workflows.
+        from onejob.planning.workflow.rerun import rerun_names, rerun_workflow
+
+        workflow: Document = msgspec.json.decode(await self._client.get(key))
+        for name in rerun_names(workflow):
+            try:
+                await self._client.get(Key(key.resource, key.namespace, name))
+            except NotFound:
+                break
+        return rerun_workflow(workflow, name=name, from_task=from_task, failed_only=failed_only)
+
     async def _parameters(
         self, key: Key, job: Document, require_get: Callable[[Key], None]
     ) -> Document | None:
+        """Return the ConfigMap with the parameters of a Job's rows; None if the Job names none or
+        it does not exist.
+
+        Raises the error of `require_get` if the user may not read it.
+        """
         name = job["metadata"].get("annotations", {}).get(PARAMS_ANNOTATION)
         if name is None:
             return None
@@ -273,10 +310,12 @@ class Summaries:
         return await self._read([pod.key for pod in views[:_MAX_ACTIVE_PODS]])
 
     async def _documents(self, namespace: str, pods: Iterable[PodView]) -> list[Document]:
+        """Return the documents of the Pods that still exist."""
         keys = [Key(PODS, namespace, pod.metadata.name) for pod in pods]
         return [msgspec.json.decode(found) for found in (await self._read(keys)).values()]
 
     async def _read(self, keys: Sequence[Key]) -> dict[str, bytes]:
+        """Return the documents of these keys by name; objects that do not exist are omitted."""
         found, turns = {}, Turns()
         for key in keys:
             try:
@@ -338,6 +377,7 @@ class Summaries:
 
 
 def _explanation_document(explanation: Explanation, now: datetime) -> Document:
+    """Return an explanation as a document."""
     return {
         "now": now,
         "state": explanation.state,

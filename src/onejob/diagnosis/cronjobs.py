@@ -73,12 +73,14 @@ def next_run(document: Document, now: datetime, local_zone: str) -> datetime | N
 
 
 def _plan(cronjob: CronJob, jobs: Sequence[Job], now: datetime, local_zone: str) -> StartPlan:
+    """Return the plan that the controller would make now."""
     current = update_status(cronjob, None, jobs)
     missing = {reference.uid for reference in current.unseen}
     return plan_start(current, missing, now, local_zone=local_zone)
 
 
 def _state(cronjob: CronJob, schedule: Schedule | None, plan: StartPlan) -> str:
+    """Return the predicate of the sentence about the CronJob's state."""
     if cronjob.metadata.deleting:
         return "is being deleted."
     if schedule is None:
@@ -96,6 +98,7 @@ def _state(cronjob: CronJob, schedule: Schedule | None, plan: StartPlan) -> str:
 
 
 def _causes(cronjob: CronJob, document: Document, plan: StartPlan) -> list[str]:
+    """Return the reasons for that state, without duplicates."""
     causes = []
     if cronjob.metadata.deleting:
         causes += given_reason(document, "deleted because")
@@ -121,6 +124,7 @@ def _evidence(
     jobs: Sequence[Document],
     now: datetime,
 ) -> list[str]:
+    """Return the observed facts: schedule, last runs, missed times, running and ended Jobs."""
     zone = f", in time zone {schedule.zone}" if isinstance(schedule, Calendar) else ""
     lines = [f"schedule {cronjob.spec.schedule!r}{zone}"]
     status = plan.current.status
@@ -140,6 +144,7 @@ def _evidence(
 
 
 def _count_missed(cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: datetime) -> int:
+    """Return the number of missed schedule times, at most MISSED_EVENT_THRESHOLD + 1."""
     count = 0
     slot = schedule.next(slots_from(cronjob, plan.current.status))
     while slot is not None and slot <= now and count <= MISSED_EVENT_THRESHOLD:
@@ -149,6 +154,7 @@ def _count_missed(cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: da
 
 
 def _ended_jobs(documents: Sequence[Document], now: datetime) -> list[str]:
+    """Return a line about each of the last ended Jobs, in order of their start."""
     lines = []
     order = {
         document["metadata"]["name"]: by_start_time(read_job(msgspec.json.encode(document)))
@@ -172,6 +178,7 @@ def _next(
     now: datetime,
     local_zone: str,
 ) -> list[str]:
+    """Return what happens next, and the user's action it depends on."""
     if cronjob.metadata.deleting:
         return ["it is deleted when its finalizers are removed"]
     if schedule is None:
@@ -192,6 +199,7 @@ def _next(
 def _upcoming_lines(
     cronjob: CronJob, schedule: Schedule, plan: StartPlan, now: datetime
 ) -> list[str]:
+    """Return lines about the Job being started and the next one."""
     lines = []
     if plan.start is not None:
         due = _past_time(plan.start.slot, now)
@@ -214,4 +222,5 @@ def _upcoming_lines(
 
 
 def _past_time(moment: datetime, now: datetime) -> str:
+    """Return a past time and its distance from now."""
     return f"{moment.strftime('%Y-%m-%d %H:%M:%S')} UTC ({ago_text(moment, now)})"

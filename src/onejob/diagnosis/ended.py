@@ -21,10 +21,12 @@ class Ended(Protocol):
         """One of "Stopped", "Blocked" (Pods could not start), "Lost" (its process was killed)."""
 
     @property
-    def at(self) -> datetime: ...
+    def at(self) -> datetime:
+        """Time of the end."""
 
     @property
-    def cause(self) -> str: ...
+    def cause(self) -> str:
+        """Cause of the end."""
 
     @property
     def resume(self) -> str:

@@ -40,6 +40,7 @@ class Failure(msgspec.Struct, frozen=True):
     last_at: datetime
 
     def text(self, now: datetime) -> str:
+        """Return the failure in words, with its age."""
         since = f", first {ago_text(self.first_at, now)}" if self.first_at < self.last_at else ""
         return f"{self.reason} ({ago_text(self.last_at, now)}{since}): {self.message}"
 
@@ -53,6 +54,7 @@ class Uncounted(msgspec.Struct, frozen=True):
     failure: Failure | None
 
     def text(self, now: datetime) -> str:
+        """Return the uncounted Pods in words."""
         more = f" and {counted(len(self.names) - 1, 'other')}" if len(self.names) > 1 else ""
         verb = "hold" if more else "holds"
         what = f"pod {self.names[0]}{more} still {verb} the finalizer {self.finalizer}"
@@ -67,6 +69,8 @@ def create_failure(events: Sequence[Document]) -> Failure | None:
 def uncounted_pods(
     pods: Sequence[Pod], events: Sequence[Document], now: datetime
 ) -> Uncounted | None:
+    """Return the Pods that ended a while ago and still have the finalizer; None if there are
+    none."""
     held = sorted(
         (
             pod
@@ -120,6 +124,8 @@ def job_create_remedy(failure: Failure) -> str:
 def _last_failure(
     events: Sequence[Document], reason: str, *, overcome_by: str = ""
 ) -> Failure | None:
+    """Return the newest failure of this reason; None if there is none, or a newer Event shows
+    success."""
     read = [event for event in map(read_event, events) if event is not None]
     failed = _newest(read, reason)
     done = _newest(read, overcome_by)
@@ -129,5 +135,6 @@ def _last_failure(
 
 
 def _newest(events: Sequence[JobEvent], reason: str) -> JobEvent | None:
+    """Return the newest Event of this reason, or None."""
     found = [event for event in events if event.reason == reason]
     return max(found, key=lambda event: event.last_at, default=None)

@@ -116,6 +116,7 @@ class _Trouble(msgspec.Struct, frozen=True):
     counting: Uncounted | None = None
 
     def causes(self, now: datetime) -> list[str]:
+        """Return the causes in words."""
         causes = [self.creating.text(now)] if self.creating is not None else []
         if self.counting is not None:
             causes.append(self.counting.text(now))
@@ -153,6 +154,7 @@ def _cut_short(job: Job, end: Ended, now: datetime) -> str:
 
 
 def _state(job: Job, plan: Plan, activity: PodActivity, trouble: _Trouble, now: datetime) -> str:
+    """Return the predicate of the sentence about the Job's state."""
     finished = job.finished_condition
     if finished is not None:
         ago = ""
@@ -191,6 +193,7 @@ def _state(job: Job, plan: Plan, activity: PodActivity, trouble: _Trouble, now: 
 
 
 def _causes(job: Job, document: Document, plan: Plan, now: datetime) -> list[str]:
+    """Return the reasons for that state."""
     causes = []
     for note in plan.notes:
         match note.kind:
@@ -244,6 +247,7 @@ def _mirrored_state(job: Job) -> str:
 
 
 def _managed_elsewhere(job: Job) -> str:
+    """Return the cause of a Job that another controller or the mirror manages."""
     if _is_mirrored(job):
         condition = job.condition(mirror.READY)
         if condition is None:
@@ -256,6 +260,7 @@ def _managed_elsewhere(job: Job) -> str:
 
 
 def _finished_text(job: Job) -> str:
+    """Return the reason of the Job's end in words."""
     condition = job.finished_condition
     assert condition is not None, "only called for finished Jobs"
     text = f"{condition.reason}: {condition.message}"
@@ -286,6 +291,7 @@ def _original_indexes(job: Job) -> str:
 
 
 def _counts(job: Job, *, over: bool = False) -> str:
+    """Return the counters in words."""
     status, goal = job.status, job.spec.completions
     wanted = "" if goal is None else f" of {goal}"
     active = f"{status.active} interrupted" if over else f"{status.active} active"
@@ -301,6 +307,7 @@ def _counts(job: Job, *, over: bool = False) -> str:
 
 
 def _stuck_pods(pods: Sequence[Document], activity: PodActivity) -> list[str]:
+    """Return a line about each Pod that waits."""
     lines = [
         f"pod {name} cannot start: {wait.text}"
         if wait.lasting
@@ -387,6 +394,7 @@ def _reason(pod: Pod) -> str:
 
 
 def _failed_pod_to_show(failed: Sequence[Pod]) -> tuple[str, str] | None:
+    """Return names of the last failed Pod and its failed container; None if there is none."""
     for pod in reversed(failed):
         for status in failures_of_pod(pod):
             return pod.metadata.name, status.name
@@ -409,6 +417,7 @@ def _start_remedies(failed: Sequence[Pod]) -> list[str]:
 def _next(
     job: Job, plan: Plan, activity: PodActivity, trouble: _Trouble, now: datetime
 ) -> list[str]:
+    """Return what happens next, and the user's action it depends on."""
     if job.finished:
         return [_after_the_end(job, now)]
     kinds = {note.kind: note for note in plan.notes}

@@ -44,6 +44,7 @@ def describe_targets(secrets: Iterable[Document], jobs: Iterable[Document]) -> l
 
 
 def _target(secret: Document, jobs: Sequence[Document]) -> Document:
+    """Return the summary of a target."""
     server, problem = _server(secret)
     unfinished = [job for job in jobs if not is_finished(job)]
     conditions = [ready_condition(job.get("status", {})) or {} for job in unfinished or jobs]
@@ -62,10 +63,12 @@ def _target(secret: Document, jobs: Sequence[Document]) -> Document:
 
 
 def _namespace(secret: Document) -> str:
+    """Return the namespace of a Secret."""
     return str(secret["metadata"]["namespace"])
 
 
 def _server(secret: Document) -> tuple[str, str]:
+    """Return the server in a target's kubeconfig and "", or "<none>" and the problem."""
     try:
         text = base64.b64decode(secret.get("data", {}).get(KUBECONFIG_KEY, ""))
         return read_inline_kubeconfig(text, "its kubeconfig").server, ""

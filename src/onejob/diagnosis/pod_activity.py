@@ -42,6 +42,7 @@ class PodActivity(msgspec.Struct, frozen=True):
 
 
 def pod_activity(pods: Sequence[Document], node: NodeView | None) -> PodActivity:
+    """Return what a Job's Pods are doing, with the waits of those that do not start."""
     running = starting = restarting = ending = 0
     waits: list[tuple[str, PodWait]] = []
     for pod in pods:

@@ -87,6 +87,7 @@ class PodWait(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
+        """Reason and message of the wait."""
         return f"{self.reason}: {self.message}"
 
     @property
@@ -135,6 +136,7 @@ def short_resources(message: str) -> list[str]:
 
 
 def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
+    """Return the wait of a Pod that is not bound to the node."""
     spec = pod.spec
     if spec.scheduling_gates:
         names = ", ".join(gate.name for gate in spec.scheduling_gates)
@@ -221,6 +223,7 @@ _waits_decoder: Final = msgspec.json.Decoder(_Pod)
 
 
 def _container_wait(pod: NodePod, status: _Status) -> PodWait | None:
+    """Return the wait of a Pod whose containers do not run; None if it does not wait."""
     containers = (*status.init_container_statuses, *status.container_statuses)
     sidecars = {c.name for c in pod.spec.init_containers if is_sidecar(c)}
     idle = all(c.state.running is None or c.name in sidecars for c in containers)
@@ -237,6 +240,7 @@ def _container_wait(pod: NodePod, status: _Status) -> PodWait | None:
 
 
 def _waiting(reason: str, message: str, image: str) -> PodWait | None:
+    """Return the wait of a container in this state; None if it is expected to end soon."""
     if _COMES_BY_ITSELF in message:
         return None
     if reason in _CERTAIN_REASONS:
@@ -255,6 +259,7 @@ def _waiting(reason: str, message: str, image: str) -> PodWait | None:
 
 
 def _next_step(reason: str, message: str, image: str) -> str:
+    """Return the user's remedy for a wait; "" if there is none."""
     if reason == "ErrImageNeverPull":
         return f"pull {image} first, or remove imagePullPolicy: Never"
     if reason == "InvalidImageName":

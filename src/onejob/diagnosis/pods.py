@@ -46,6 +46,7 @@ def explain_pod(
 
 
 def _state(pod: Document, activity: PodActivity, now: datetime) -> str:
+    """Return the predicate of the sentence about the Pod's state."""
     status = pod.get("status", {})
     if has_ended(pod):
         ago = ago_text(finish_time(read_pod(msgspec.json.encode(pod))), now)
@@ -69,6 +70,7 @@ def _state(pod: Document, activity: PodActivity, now: datetime) -> str:
 
 
 def _causes(pod: Document, activity: PodActivity) -> list[str]:
+    """Return the reasons for that state."""
     status = pod.get("status", {})
     if has_ended(pod):
         text = f"{status.get('reason', '')}: {status.get('message', '')}".strip(": ")
@@ -107,6 +109,7 @@ def _end_text(end: Document) -> str:
 
 
 def _container_texts(pod: Document, now: datetime) -> list[str]:
+    """Return a line about the state of each container."""
     lines = []
     for report in _container_statuses(pod):
         parts = [_container_state(report.get("state", {}), now)]
@@ -119,6 +122,7 @@ def _container_texts(pod: Document, now: datetime) -> list[str]:
 
 
 def _container_state(state: Document, now: datetime) -> str:
+    """Return a container's state in words."""
     if end := state.get("terminated"):
         finished = read_time(end.get("finishedAt"))
         return (
@@ -133,6 +137,7 @@ def _container_state(state: Document, now: datetime) -> str:
 
 
 def _next(pod: Document, activity: PodActivity, now: datetime) -> list[str]:
+    """Return what happens next, and the user's action it depends on."""
     owner = next(
         (o for o in pod["metadata"].get("ownerReferences", ()) if o.get("controller")), None
     )
@@ -147,6 +152,7 @@ def _next(pod: Document, activity: PodActivity, now: datetime) -> list[str]:
 
 
 def _next_of_active(pod: Document, activity: PodActivity) -> list[str]:
+    """Return what ends a Pod that is active."""
     policy = pod["spec"].get("restartPolicy", "Always")
     if activity.running:
         again = {
@@ -166,6 +172,7 @@ def _next_of_active(pod: Document, activity: PodActivity) -> list[str]:
 
 
 def _deadline(pod: Document, now: datetime) -> list[str]:
+    """Return a line about activeDeadlineSeconds, if the Pod has one and has started."""
     seconds = pod["spec"].get("activeDeadlineSeconds")
     started = read_time(pod.get("status", {}).get("startTime"))
     if seconds is None or started is None:

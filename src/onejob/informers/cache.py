@@ -101,6 +101,7 @@ class Cache(Generic[V]):
     def _add_to_indexes(
         self, key: Key, old: V | None, new: V, index_entries: IndexFunction[V]
     ) -> None:
+        """Replace the index entries of an object."""
         after = index_entries(new)
         # Most updates leave the index entries unchanged, and nothing has to be removed.
         if old is not None and index_entries(old) != after:

@@ -35,6 +35,7 @@ class DeferredEvents:
         return len(self._events)
 
     def add(self, event: WatchEvent) -> None:
+        """Defer an event, in place of an earlier one of the same object."""
         self._events[event.key] = event
         if not self.waiting:
             self.waiting = True
@@ -50,6 +51,7 @@ class DeferredEvents:
         self._events.pop(key, None)
 
     def clear(self) -> None:
+        """Drop all deferred events."""
         self._events.clear()
 
     def take(self, count: int) -> Sequence[WatchEvent]:

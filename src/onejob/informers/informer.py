@@ -162,6 +162,7 @@ class Informer(Generic[V]):
                 state = step(state, self._failure(error))
 
     def _failure(self, error: ApiError | OSError) -> Gone | Failed:
+        """Log why a watch ended, and return how to go on."""
         if isinstance(error, Expired):
             log.info("%s: history was compacted, listing again", self._what.resource)
             return Gone()
@@ -221,10 +222,12 @@ class Informer(Generic[V]):
         return self._put_all(documents, self._read, present), pages[-1].revision
 
     async def _page(self, token: str) -> Listing:
+        """Return a page of the list. Raises ApiError, OSError."""
         with memory_errors_as_refusals():
             return await self._client.list(self._what, limit=self._page_size, token=token)
 
     async def _batches(self, revision: int) -> AsyncGenerator[Sequence[WatchEvent], None]:
+        """Yield the batches of a watch, and close it at the end."""
         with memory_errors_as_refusals():
             async with aclosing(self._client.watch(self._what, after=revision)) as batches:
                 async for batch in batches:
@@ -233,6 +236,7 @@ class Informer(Generic[V]):
     def _put_all(
         self, documents: Sequence[bytes], read: Callable[[bytes], V], present: dict[Key, V]
     ) -> list[Delta[V]]:
+        """Put the documents into the cache and into `present`; return the changes."""
         deltas: list[Delta[V]] = []
         for document in documents:
             view = read(document)
@@ -263,6 +267,7 @@ class Informer(Generic[V]):
         return step(watching, Failed() if at_once else Closed())
 
     def _apply(self, batch: Sequence[WatchEvent]) -> None:
+        """Apply a batch to the cache and notify the handlers; quiet events are deferred."""
         applied: list[WatchEvent] = []
         deferred = self._deferred
         for event in batch:
@@ -281,12 +286,14 @@ class Informer(Generic[V]):
         self._notify([self._apply_event(event) for event in self._deferred.take(_EVENTS_PER_TURN)])
 
     def _apply_event(self, event: WatchEvent) -> Delta[V]:
+        """Apply an event to the cache and return the change."""
         view = self._read(event.document)
         if event.type == "DELETED":
             return self.cache.remove(event.key, view, event.document)
         return self.cache.put(event.key, view, event.document, event.revision)
 
     def _advance(self, revision: int) -> None:
+        """Raise the cache's revision, and wake those who waited for it."""
         self.cache.revision = max(self.cache.revision, revision)
         if self._waiters:
             due = [waiter for wanted, waiter in self._waiters if wanted <= revision]
@@ -296,6 +303,7 @@ class Informer(Generic[V]):
                     waiter.set_result(None)
 
     def _notify(self, deltas: Sequence[Delta[V]]) -> None:
+        """Call all handlers with the changes, if there are any."""
         if deltas:
             for handler in self._handlers:
                 handler(deltas)

@@ -82,6 +82,7 @@ class SharedInformers:
 
     @cached_property
     def jobs(self) -> Informer[Job]:
+        """Informer of Jobs, created on first use."""
         informer = Informer(
             self._client,
             Selection(JOBS, self._namespace),
@@ -95,6 +96,7 @@ class SharedInformers:
 
     @cached_property
     def pods(self) -> Informer[Pod]:
+        """Informer of Pods, created on first use; ended Pods that need no action are not cached."""
         informer = Informer(
             self._client,
             Selection(PODS, self._namespace),
@@ -109,6 +111,7 @@ class SharedInformers:
 
     @cached_property
     def cronjobs(self) -> Informer[CronJob]:
+        """Informer of CronJobs, created on first use."""
         informer = Informer(
             self._client,
             Selection(CRONJOBS, self._namespace),
@@ -122,7 +125,7 @@ class SharedInformers:
         informer: Informer[Workflow] = Informer(
             self._client,
             Selection(WORKFLOWS, self._namespace),
-            _read_workflow,
+            self._read_workflow,
             lambda workflow: workflow.key,
             index_entries=_index_owner,
         )
@@ -140,6 +143,7 @@ class SharedInformers:
 
     @cached_property
     def services(self) -> Informer[Service]:
+        """Informer of Services, created on first use."""
         informer = Informer(
             self._client,
             Selection(SERVICES, self._namespace),
@@ -199,6 +203,8 @@ class SharedInformers:
         await self._list_once([name for name in self._informers if name not in self._tasks])
 
     async def _list_once(self, resources: Sequence[str]) -> None:
+        """Start the informers of these resources and wait for their first lists. Raises the error
+        of one that ended before."""
         informers = {name: self._informers[name] for name in resources}
         started = [(self._run(name, informer), informer) for name, informer in informers.items()]
         for task, informer in started:
@@ -209,6 +215,15 @@ class SharedInformers:
                 synced.cancel()
                 await task
                 raise RuntimeError(f"{task.get_name()} ended")
+
+    def _read_workflow(self, document: bytes) -> "Workflow":
+        """Decode a workflow, whose spec mostly is that of the cached version.
+
+        Its view is imported with the first one: most servers have none.
+        """
+        from onejob.objects.workflow import read_next_workflow
+
+        return read_next_workflow(document, self.workflows.cache.get)
 
     def _read_first_job(self, document: bytes) -> Job:
         known = self._known_view(document)
@@ -244,17 +259,20 @@ class SharedInformers:
             task.cancel()
 
     async def stop(self) -> None:
+        """Cancel all informers and wait for their end."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
     def _register(self, resource: str, informer: "Informer[Any]") -> "Informer[Any]":
+        """Add an informer, started if the others are, and return it."""
         self._informers[resource] = informer
         if self._started:
             self._run(resource, informer)
         return informer
 
     def _run(self, resource: str, informer: "Informer[Any]") -> asyncio.Task[None]:
+        """Start an informer in a task of its own and return the task."""
         task = asyncio.create_task(informer.run(), name=f"informer-{resource}")
         self._tasks[resource] = task
         self._on_task(task)
@@ -278,13 +296,6 @@ def _index_pod(pod: Pod) -> Sequence[IndexEntry]:
     namespace = metadata.namespace
     labels = [("uncontrolled", (namespace, *label)) for label in metadata.labels.items()]
     return (("uncontrolled", namespace), *labels)
-
-
-def _read_workflow(document: bytes) -> "Workflow":
-    """Decode a workflow. Its view is imported with the first one: most servers have none."""
-    from onejob.objects.workflow import read_workflow
-
-    return read_workflow(document)
 
 
 def _read_cronworkflow(document: bytes) -> "CronWorkflow":

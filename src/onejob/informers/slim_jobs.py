@@ -80,4 +80,5 @@ def slim(job: Job) -> Job:
 
 @lru_cache(maxsize=16)
 def _bare_template(policy: str) -> msgspec.Raw:
+    """Return an encoded template of only a restartPolicy, from a cache."""
     return msgspec.Raw(msgspec.json.encode({"spec": {"restartPolicy": policy}}))

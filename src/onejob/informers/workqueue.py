@@ -229,6 +229,7 @@ def _level(error: Exception, failures: int) -> int:
 
 
 async def _worker(queue: WorkQueue[K], reconcile: Reconcile[K], name: str) -> None:
+    """Reconcile keys of the queue until cancelled; failed ones are queued again with back-off."""
     while True:
         key = await queue.get()
         try:

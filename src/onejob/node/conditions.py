@@ -93,6 +93,7 @@ class NodeConditions:
                 entry.since = found.last_transition_time
 
     def set(self, condition: NodeCondition) -> None:
+        """Set a condition; its transition time and an Event change only with its status."""
         entry = self._entries.get(condition.type)
         if entry is not None and entry.condition == condition:
             return
@@ -118,6 +119,7 @@ class NodeConditions:
         return entry is not None and entry.condition.status
 
     def documents(self) -> list[dict[str, str]]:
+        """Return the conditions of the Node's status, with a new heartbeat time."""
         heartbeat = self._now().strftime(_TIME)
         return [
             {
@@ -133,6 +135,7 @@ class NodeConditions:
 
 
 def _event(condition: NodeCondition) -> ConditionEvent:
+    """Return the Event about a transition."""
     bad = condition.status != (condition.type == "Ready")
     names = _EVENTS.get(condition.type)
     reason = names[0 if condition.status else 1] if names is not None else condition.reason
@@ -141,4 +144,5 @@ def _event(condition: NodeCondition) -> ConditionEvent:
 
 
 def _text(status: bool) -> str:
+    """Return a condition status."""
     return "True" if status else "False"

@@ -50,11 +50,13 @@ class Source:
             _resolve(self._waiting)
 
     def close(self) -> None:
+        """Close the descriptor; further calls do nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     async def _readable(self) -> None:
+        """Wait until the descriptor can be read."""
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         await _wait_for_event(self._waiting, loop.add_reader, loop.remove_reader, self._fd)
@@ -89,6 +91,7 @@ class Sink:
             resize_terminal(self._fd, width, height)
 
     def close(self) -> None:
+        """Close the descriptor; further calls do nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -113,5 +116,6 @@ async def _wait_for_event(
 
 
 def _resolve(waiting: "asyncio.Future[None]") -> None:
+    """Wake a waiting future, unless it is done."""
     if not waiting.done():
         waiting.set_result(None)

@@ -43,6 +43,11 @@ class ExecSession:
 
     @classmethod
     def open(cls, execute: Execute, *, stdin: bool, tty: bool) -> "ExecSession":
+        """Return a session with new pipes, or with a new terminal if `tty`, after starting its
+        command. Raises OSError.
+
+        `execute` is called with the child's descriptors.
+        """
         if tty:
             terminal, theirs = os.openpty()
             child = (theirs, theirs, theirs)
@@ -60,6 +65,7 @@ class ExecSession:
         return cls(sink, stdout, stderr, terminal, running)
 
     def resize(self, width: int, height: int) -> None:
+        """Resize the session's terminal, if it has one."""
         if self._terminal >= 0:
             resize_terminal(self._terminal, width, height)
 

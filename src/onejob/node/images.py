@@ -55,6 +55,7 @@ class Images(Struct, frozen=True):
         return (*stand_in.entrypoint, *(container.args or stand_in.arguments))
 
     def _substitute_for(self, image: str) -> StandIn | None:
+        """Return the command that replaces an image; None if there is none."""
         name, _, _ = image.partition("@")
         untagged, colon, tag = name.rpartition(":")
         if not colon or "/" in tag:

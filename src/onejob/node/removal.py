@@ -83,6 +83,7 @@ def _remove_tree(path: str, mounts: Sequence[_Mounted]) -> None:
 
 
 def _empty_folder(path: str) -> None:
+    """Delete the contents of a folder. Raises OSError."""
     folder = os.open(path, _LIST)
     try:
         for name in os.listdir(folder):
@@ -109,6 +110,7 @@ def _remove_single(folder: int, name: str) -> bool:
 
 @contextmanager
 def _open_folder(folder: int, name: str) -> Iterator[int]:
+    """Open a folder after restoring our access to it, for a `with` block."""
     _restore_access(folder, name)
     fd = os.open(name, _LIST, dir_fd=folder)
     try:
@@ -130,6 +132,7 @@ def _restore_access(folder: int, name: str) -> None:
 
 
 def _exists(folder: int, name: str) -> bool:
+    """Return whether the folder has an entry of this name, be it a broken link."""
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

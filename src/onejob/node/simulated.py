@@ -98,6 +98,7 @@ class SimulatedRuntime(Runtime):
             self._running.pop(ref, None)
 
     def discard(self, uid: str) -> None:
+        """Do the same as `release`: a simulated Pod has no data."""
         self.release(uid)
 
     async def run_command(
@@ -117,11 +118,13 @@ class SimulatedRuntime(Runtime):
             self._flush()
 
     def _flush_soon(self) -> None:
+        """Schedule one `_flush` for the next iteration of the event loop."""
         if not self._flush_due:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
+        """Deliver all starts and all ends that are due, and set a timer for the next end."""
         self._flush_due = False
         events, self._started = self._started, []
         now, moment = self._clock.monotonic(), self._clock.now()
@@ -143,6 +146,7 @@ class SimulatedRuntime(Runtime):
 
 
 def _duration(text: str) -> float:
+    """Return the annotated seconds; 0, with a warning in the log, if they are malformed."""
     if not text:
         return 0.0
     try:
@@ -153,6 +157,8 @@ def _duration(text: str) -> float:
 
 
 def _exit_code(text: str, attempt: int) -> int:
+    """Return the annotated exit code of an attempt; 0, with a warning in the log, if it is
+    malformed."""
     if not text:
         return 0
     codes = text.split(",")

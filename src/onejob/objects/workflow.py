@@ -1,5 +1,6 @@
 """Workflow and CronWorkflow views of their controllers."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
@@ -136,11 +137,36 @@ def all_tasks(workflow: Workflow) -> tuple[Task, ...]:
     return (*workflow.spec.tasks, *workflow.spec.finally_)
 
 
+class _Sections(View, frozen=True):
+    """A workflow whose spec is not decoded."""
+
+    metadata: Meta = Meta()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: WorkflowStatus = WorkflowStatus()
+
+
 _read_workflow = msgspec.json.Decoder(Workflow).decode
+_read_sections = msgspec.json.Decoder(_Sections).decode
+_read_spec = msgspec.json.Decoder(WorkflowSpec).decode
 
 
 def read_workflow(document: bytes) -> Workflow:
     return _read_workflow(document)
+
+
+def read_next_workflow(document: bytes, known: Callable[[Key], Workflow | None]) -> Workflow:
+    """Read a workflow. The spec of a known version of the same generation is not decoded again."""
+    sections = _read_sections(document)
+    metadata = sections.metadata
+    before = known(Key(WORKFLOWS, metadata.namespace, metadata.name))
+    if (
+        before is not None
+        and before.metadata.uid == metadata.uid
+        and before.metadata.generation == metadata.generation > 0
+    ):
+        return Workflow(metadata=metadata, spec=before.spec, status=sections.status)
+    spec = _read_spec(sections.spec)
+    return Workflow(metadata=metadata, spec=spec, status=sections.status)
 
 
 _read_cronworkflow = msgspec.json.Decoder(CronWorkflow).decode

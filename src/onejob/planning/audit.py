@@ -143,6 +143,7 @@ def recording_of(policy: AuditPolicy, question: AuditAttributes) -> Recording:
 
 
 def _matches(rule: AuditRule, question: AuditAttributes) -> bool:
+    """Return whether the rule selects the request."""
     if rule.users and question.user not in rule.users:
         return False
     if rule.user_groups and not any(group in rule.user_groups for group in question.groups):
@@ -159,10 +160,12 @@ def _matches(rule: AuditRule, question: AuditAttributes) -> bool:
 
 
 def _matches_path(spec: str, path: str) -> bool:
+    """Return whether a non-resource URL, or a prefix that ends in `*`, includes the path."""
     return spec in ("*", path) or (spec.endswith("*") and path.startswith(spec[:-1]))
 
 
 def _matches_resource(rule: AuditRule, question: AuditAttributes) -> bool:
+    """Return whether the rule selects the request's namespace and resource."""
     if rule.namespaces and question.namespace not in rule.namespaces:
         return False
     if not rule.resources:

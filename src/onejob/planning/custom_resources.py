@@ -61,7 +61,7 @@ def planned_status(definition: Definition, in_use: NamesInUse, now: datetime) ->
             else ("False", "NotAccepted", "not all names are accepted")
         )
         conditions = with_condition(conditions, "Established", *established, now)
-    approval = _approval(definition)
+    approval = _approval_condition(definition)
     if approval is not None:
         condition = "KubernetesAPIApprovalPolicyConformant"
         conditions = with_condition(conditions, condition, *approval, now)
@@ -111,7 +111,9 @@ def _lost(accepted: Mapping[str, Any], in_use: NamesInUse) -> bool:
     return bool({accepted.get("plural"), accepted.get("kind")} & in_use.built_in)
 
 
-def _approval(definition: Definition) -> tuple[str, str, str] | None:
+def _approval_condition(definition: Definition) -> tuple[str, str, str] | None:
+    """Return status, reason and message of the condition on API approval; None for a group that
+    needs none."""
     group = definition["spec"]["group"]
     if not group.endswith((".k8s.io", ".kubernetes.io")):
         return None
@@ -144,6 +146,7 @@ def with_condition(
 
 
 def is_true(definition: Definition, condition: str) -> bool:
+    """Return whether the definition has the condition with status True."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     return any(
         entry.get("type") == condition and entry.get("status") == "True" for entry in conditions

@@ -100,6 +100,7 @@ def _condition(value: str) -> tuple[str, str]:
 
 
 def _path(name: str, text: str) -> Path:
+    """Return the path of a rule's field `name`. Raises BadRule."""
     if keyed := _KEYED.fullmatch(text):
         return ("metadata", keyed[1], keyed[2])
     fields = tuple(text.removeprefix(".").split("."))
@@ -120,6 +121,7 @@ def _path_text(path: Path) -> str:
 def custom_expiry(
     rule: FinishRule, document: Mapping[str, Any]
 ) -> Expires | NeverExpires | Unusable:
+    """Return when an object expires by the rule."""
     written_ttl = rule.ttl if isinstance(rule.ttl, int) else _value(document, rule.ttl)
     finished = _value(document, rule.finished)
     condition = _finished_condition(rule, finished)
@@ -144,6 +146,7 @@ def custom_expiry(
 
 
 def _finished_condition(rule: FinishRule, conditions: Any) -> Mapping[str, Any] | None:
+    """Return the condition by which the object is finished; None if it is not."""
     if not isinstance(conditions, list):
         return None
     for condition in conditions:
@@ -174,6 +177,7 @@ def _seconds(source: Path | int, written: Any) -> int | None:
 
 
 def _value(document: Any, path: Path) -> Any:
+    """Return the value at a path; None if there is none."""
     for field in path:
         if not isinstance(document, dict):
             return None
@@ -182,6 +186,7 @@ def _value(document: Any, path: Path) -> Any:
 
 
 def _time(text: Any) -> datetime | None:
+    """Return a timestamp; None if it is malformed or has no zone."""
     if not isinstance(text, str):
         return None
     try:

@@ -153,6 +153,7 @@ def status_document(status: BudgetStatus) -> dict[str, Any]:
 
 
 def _time(at: datetime | None) -> str | None:
+    """Return a timestamp; None for None."""
     return None if at is None else at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

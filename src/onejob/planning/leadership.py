@@ -20,6 +20,8 @@ _MARGIN_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Timing:
+    """Durations of leader election."""
+
     #: Validity of a lease after its last renewal.
     lease_seconds: float = 15.0
     #: Time after its last renewal during which a leader may still start writes.
@@ -116,6 +118,7 @@ class Term:
     timing: Timing
 
     def renewed(self, sent_at: float) -> "Term":
+        """Return the term as of a renewal sent at this time; times never go back."""
         return replace(self, renewed_at=max(self.renewed_at, sent_at))
 
     @property
@@ -135,4 +138,5 @@ def micro_time(at: datetime) -> str:
 
 
 def _version(lease: Lease | None) -> str:
+    """Return the resourceVersion of a Lease; "" if there is none."""
     return lease.metadata.resource_version if lease is not None else ""

@@ -14,7 +14,7 @@ def annotated_number(metadata: Meta, annotation: str) -> int | None:
 
 
 def whole_second(moment: datetime) -> datetime:
-    """Truncate to whole seconds.
+    """Return the time truncated to whole seconds.
 
     API timestamps have no fractions, so a fractional time would compare unequal to itself once
     stored.

@@ -64,6 +64,7 @@ class Remains(Struct):
     failures: list[str] = field(default_factory=list)
 
     def add(self, resource: str, finalizers: Iterable[str]) -> None:
+        """Count an object that still exists, and its finalizers."""
         self.objects[resource] += 1
         self.finalizers.update(set(finalizers))
 
@@ -100,6 +101,7 @@ def finalized(stored: bytes) -> bytes:
 
 
 def _finalizers(document: dict[str, Any]) -> list[str]:
+    """Return the finalizers in the spec of a namespace."""
     names: list[str] = document.get("spec", {}).get("finalizers", [])
     return names
 
@@ -112,6 +114,7 @@ class _Condition(Struct, frozen=True):
 
 
 def _conditions(remains: Remains) -> Iterable[_Condition]:
+    """Return the conditions of a namespace that is being deleted."""
     # The served resources are static, so these two conditions never report a failure.
     yield _Condition(
         "NamespaceDeletionDiscoveryFailure",
@@ -131,6 +134,7 @@ def _conditions(remains: Remains) -> Iterable[_Condition]:
 
 
 def _content_failure(remains: Remains) -> _Condition:
+    """Return the condition on failed deletions."""
     kind = "NamespaceDeletionContentFailure"
     if not remains.failures:
         text = "All content successfully deleted, may be waiting on finalization"
@@ -141,6 +145,7 @@ def _content_failure(remains: Remains) -> _Condition:
 
 
 def _content_remaining(remains: Remains) -> _Condition:
+    """Return the condition on objects that still exist."""
     kind = "NamespaceContentRemaining"
     if not remains.objects:
         return _Condition(kind, False, "ContentRemoved", "All content successfully removed")
@@ -154,6 +159,7 @@ def _content_remaining(remains: Remains) -> _Condition:
 
 
 def _finalizers_remaining(remains: Remains) -> _Condition:
+    """Return the condition on finalizers that are still set."""
     kind = "NamespaceFinalizersRemaining"
     if not remains.finalizers:
         text = "All content-preserving finalizers finished"
@@ -169,6 +175,7 @@ def _finalizers_remaining(remains: Remains) -> _Condition:
 def _condition(
     condition: _Condition, before: dict[str, Any] | None, now: datetime
 ) -> dict[str, Any]:
+    """Return a condition as a document; its transition time changes only with its status."""
     status = "True" if condition.status else "False"
     since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if before is not None and before.get("status") == status:

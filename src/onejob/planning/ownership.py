@@ -57,6 +57,7 @@ class Node:
         self.orphaning = self.deleting and ORPHAN_FINALIZER in metadata.finalizers
 
     def reference_to(self, owner_uid: str) -> OwnerReference | None:
+        """Return the reference to an owner; None if there is none."""
         return next((owner for owner in self.owners if owner.uid == owner_uid), None)
 
 
@@ -78,15 +79,17 @@ class OwnerGraph:
         return len(self._nodes)
 
     def node(self, uid: str) -> Node | None:
+        """Return the node of an object; None if it has not been observed."""
         return self._nodes.get(uid)
 
     def dependents(self, uid: str) -> Iterator[Node]:
+        """Yield the observed objects that name this owner."""
         for dependent in self._dependents.get(uid, ()):
             if (node := self._nodes.get(dependent)) is not None:
                 yield node
 
     def observe(self, key: Key, metadata: Meta) -> Sequence[Task]:
-        """Record a created or changed object."""
+        """Record a created or changed object, and return the tasks that follow."""
         uid = metadata.uid
         old = self._nodes.get(uid)
         if (
@@ -110,7 +113,7 @@ class OwnerGraph:
         return tasks
 
     def forget(self, uid: str) -> Sequence[Task]:
-        """Remove a deleted object."""
+        """Remove a deleted object, and return the tasks that follow."""
         tasks: list[Task] = [Examine(dependent.uid) for dependent in self.dependents(uid)]
         node = self._nodes.pop(uid, None)
         if node is not None:

@@ -91,6 +91,7 @@ def _annotation_by_outcome(condition: Condition) -> str:
 
 
 def pod_expiry(pod: Pod) -> Expiry:
+    """Return when a Pod expires."""
     # Inlined instead of `terminal`: called for every change of every Pod.
     if pod.status.phase not in ("Succeeded", "Failed"):
         return NEVER
@@ -116,6 +117,7 @@ def time_left(finished: Job | Pod, now: datetime) -> timedelta | None:
 
 
 def expires_after(finished_at: datetime, ttl_seconds: int) -> Expires | NeverExpires:
+    """Return the expiry after a TTL; never, if it is beyond the last representable year."""
     try:
         return Expires(finished_at, finished_at + timedelta(seconds=ttl_seconds))
     except OverflowError:

@@ -26,6 +26,7 @@ def is_intact(revision: int, resource: str, stored: object, expected: object) ->
 
 @lru_cache(maxsize=256)
 def seed(resource: str) -> int:
+    """Return the start value of the checksums of a resource's rows, from a cache."""
     # A name with a lone surrogate was not written by onejob; this function must not raise for it.
     return crc32(resource.encode(errors="surrogatepass"))
 

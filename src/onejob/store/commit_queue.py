@@ -174,6 +174,7 @@ class CommitQueue:
             self._flush()
 
     def _flush(self) -> None:
+        """Commit the next group, unless a commit is in progress."""
         self._flush_scheduled = False
         if self._committing or not self._groups or self._failed:
             return
@@ -185,6 +186,8 @@ class CommitQueue:
         self._upkeep.committing(len(group.changes))
 
     def _on_commit(self, error: StoreError | None) -> None:
+        """Publish the committed group, or roll back all staged changes; then commit the next
+        group."""
         if self._stopped:
             return
         self._committing = False

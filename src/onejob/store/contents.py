@@ -46,6 +46,7 @@ class Contents:
         self._collections: dict[str, Collection] = {}
 
     def find(self, key: Key) -> Held | None:
+        """Return the object, or the revision of a cold one; None if it does not exist."""
         resource, namespace, name = key
         try:
             return self._collections[resource].buckets[namespace].objects.get(name)
@@ -54,6 +55,7 @@ class Contents:
             return None
 
     def apply(self, change: Change) -> None:
+        """Apply a durable change."""
         key = change.key
         if change.value is None:
             self.remove(key)
@@ -63,6 +65,7 @@ class Contents:
             self.put(key, Stored(key, change.revision, change.value))
 
     def put(self, key: Key, held: Held) -> None:
+        """Add or replace an object."""
         resource, namespace, name = key
         try:
             bucket = self._collections[resource].buckets[namespace]
@@ -79,12 +82,14 @@ class Contents:
         bucket.names = SortedNames(objects)
 
     def _add_bucket(self, resource: str, namespace: str) -> Bucket:
+        """Add the empty bucket of a namespace, and return it."""
         collection = self._collections.setdefault(resource, Collection())
         bucket = collection.buckets[namespace] = Bucket()
         collection.namespaces.add(namespace)
         return bucket
 
     def remove(self, key: Key) -> None:
+        """Remove an object. Raises KeyError if it does not exist."""
         resource, namespace, name = key
         collection = self._collections[resource]
         bucket = collection.buckets[namespace]
@@ -101,6 +106,7 @@ class Contents:
                 yield from (held for held in bucket.objects.values() if isinstance(held, Stored))
 
     def count(self, resource: str, namespace: str = "") -> int:
+        """Return the number of objects, in all namespaces if `namespace` is ""."""
         collection = self._collections.get(resource)
         if collection is None:
             return 0
@@ -110,10 +116,12 @@ class Contents:
         return sum(len(bucket.objects) for bucket in collection.buckets.values())
 
     def namespaces(self, resource: str) -> Sequence[str]:
+        """Return the namespaces with objects of the resource, sorted."""
         collection = self._collections.get(resource)
         return list(collection.namespaces.after(None)) if collection is not None else ()
 
     def bucket(self, resource: str, namespace: str) -> Bucket | None:
+        """Return the objects of a namespace; None if there are none."""
         collection = self._collections.get(resource)
         return collection.buckets.get(namespace) if collection is not None else None
 

@@ -22,10 +22,13 @@ IsReadable: TypeAlias = Callable[[Key, bytes], bool]
 
 
 def all_readable(_: Key, __: bytes) -> bool:
+    """Return True: no document is checked."""
     return True
 
 
 class Damage:
+    """Damaged documents found so far, by key and revision."""
+
     def __init__(self, is_readable: IsReadable = all_readable) -> None:
         self._is_readable = is_readable
         #: Later revisions were written by this process, from documents that it could decode, and

@@ -150,6 +150,7 @@ def shorten_log(connection: apsw.Connection) -> bool:
 
 
 def _truncate_log(connection: apsw.Connection) -> bool:
+    """Checkpoint the write-ahead log and truncate it; return False if that is not possible now."""
     try:
         frames, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except (apsw.FullError, apsw.BusyError):
@@ -163,6 +164,7 @@ def _free_bytes(folder: Path) -> int:
 
 
 def _size(path: Path) -> int:
+    """Return the size of a file; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -228,6 +230,7 @@ def pages_problems(connection: apsw.Connection) -> list[str]:
 
 
 def _configure(connection: apsw.Connection) -> None:
+    """Set the pragmas of a connection, and those that shape a new file."""
     if connection.pragma("page_count") == 0:
         # Possible only in a new file. Incremental vacuum can then return free pages in slices.
         connection.pragma("page_size", PAGE_BYTES)
@@ -259,9 +262,11 @@ class Reader:
         self._connection.pragma("wal_autocheckpoint", 0)
 
     def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
     def compacted(self) -> int:
+        """Return the revision up to which history is compacted. Raises CorruptStore."""
         with readable(self._path):
             rows = self._connection.execute("SELECT compacted FROM state").fetchall()
             if len(rows) != 1:
@@ -322,6 +327,7 @@ class Reader:
         )  # fmt: skip
 
     def _plain(self, key: Key, revision: int, value: Any, checksum: Any) -> bytes:
+        """Return the decrypted value of a row; DAMAGED if it is absent or its checksum is wrong."""
         if value is None or not is_intact(revision, key.resource, value, checksum):
             return DAMAGED
         return self._cipher.decrypt(key, value)
@@ -381,6 +387,7 @@ class Reader:
         )  # fmt: skip
 
     def _select(self, statement: str, *values: str | int) -> list[Any]:
+        """Return the rows of a query. Raises StoreFailed."""
         try:
             return self._connection.execute(statement, values).fetchall()
         except (apsw.Error, UnicodeDecodeError) as error:
@@ -454,5 +461,6 @@ def _create_private(path: Path) -> None:
 
 
 def _number(value: object) -> int:
+    """Return the value, which is an int."""
     assert isinstance(value, int)
     return value

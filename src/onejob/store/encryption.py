@@ -153,6 +153,7 @@ def _read_key(line: str) -> tuple[str, bytes]:
 
 
 def _lines(path: Path) -> list[str]:
+    """Return the lines of the key file. Raises BadKeyFile."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno())

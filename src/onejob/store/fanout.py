@@ -28,7 +28,9 @@ class ChangeLog(Protocol):
 
     def changes(
         self, resource: str, namespace: str, *, after: int, upto: int, most_bytes: int
-    ) -> tuple[list[Change], int]: ...
+    ) -> tuple[list[Change], int]:
+        """Return the changes in a range of revisions, up to a size, and the revision that they
+        reach."""
 
 
 class Fanout:
@@ -91,6 +93,7 @@ class Fanout:
             self._drop_slowest()
 
     def watch(self, resource: str, namespace: str, after: int) -> "LogWatch":
+        """Return a watch of all changes after a revision. Raises Compacted."""
         if after < self.compacted:
             raise Compacted(after, self.compacted)
         watch = LogWatch(self, resource, namespace, after, self._limits)
@@ -181,6 +184,7 @@ class Fanout:
     def _deliver(
         self, watchers: "dict[str, dict[LogWatch, None]]", batch: list[Change], batch_size: int
     ) -> None:
+        """Deliver a batch of one resource to the watches of its namespaces."""
         by_namespace: dict[str, list[Change]] = {"": batch}
         if len(watchers) > ("" in watchers):
             for change in batch:
@@ -212,6 +216,7 @@ class Fanout:
             asyncio.get_running_loop().call_soon(self._wake_batch)
 
     def _add_to_recent(self, changes: Sequence[Change], size: int) -> None:
+        """Keep changes for watches that are behind; the oldest ones make room."""
         recent = self._recent
         recent.extend(changes)
         self._recent_bytes += size
@@ -324,6 +329,7 @@ class LogWatch:
         self.wake_up()
 
     def close(self) -> None:
+        """End the watch; its iterator stops."""
         self.end(None)
 
     def _read_past(self) -> Sequence[Change]:
@@ -334,6 +340,7 @@ class LogWatch:
             return ()
 
     async def _sleep(self) -> None:
+        """Wait until woken."""
         assert self._wake is None, "a watch has one consumer"
         self._wake = asyncio.get_running_loop().create_future()
         try:
@@ -358,4 +365,5 @@ def _queue_bytes(batch: Sequence[Change]) -> int:
 
 
 def _size(changes: Sequence[Change]) -> int:
+    """Return the weight of the changes."""
     return sum(map(weight, changes))

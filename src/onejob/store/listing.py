@@ -50,6 +50,7 @@ class Listing:
         return page
 
     def _snapshot(self, resource: str, at: int, revision: int) -> Snapshot:
+        """Return the snapshot at a revision, created if it is not followed yet."""
         snapshot = self.snapshots.find(resource, at)
         if snapshot is None:
             snapshot = Snapshot(resource, at)
@@ -62,6 +63,7 @@ class Listing:
     def _current_page(
         self, resource: str, namespace: str, limit: int, after: Key | None, at: int
     ) -> Page:
+        """Return a page of the current objects."""
         items: list[Stored] = []
         looked_at = remaining = 0
         last: Key | None = None
@@ -78,6 +80,7 @@ class Listing:
     def _snapshot_page(
         self, snapshot: Snapshot, namespace: str, limit: int, after: Key | None
     ) -> Page:
+        """Return a page of the objects at a snapshot's revision."""
         walk = snapshot.walk(self._contents, namespace, after)
         found = list(islice(walk, limit + 1) if limit else walk)
         more = 0 < limit < len(found)
@@ -112,6 +115,8 @@ class Listing:
 
 
 class Versions:
+    """Durable versions of objects."""
+
     def __init__(self, contents: Contents, reader: Reader, damage: Damage) -> None:
         self._contents = contents
         self._reader = reader

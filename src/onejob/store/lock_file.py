@@ -172,6 +172,7 @@ class LogIndex:
         return _INDEX_SALT.unpack_from(self._map)[0] or _MIN_SALT
 
     def close(self) -> None:
+        """Close the mapped index of the write-ahead log."""
         if self._map is not None:
             self._map.close()
         if self._file is not None:

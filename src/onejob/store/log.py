@@ -352,6 +352,8 @@ class LogStore:
         self._listing.snapshots.drop_before(revision)
 
     def _fail(self, failure: StoreFailed) -> None:
+        """Put the store out of use: end watches, fail staged writes. Only the first failure
+        counts."""
         if self._failure is not None:
             return
         self._failure = failure

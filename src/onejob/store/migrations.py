@@ -106,6 +106,7 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _version(connection: apsw.Connection) -> int:
+    """Return the number of applied migrations."""
     return int(connection.pragma("user_version"))
 
 

@@ -21,6 +21,8 @@ MAX_DIFFERENCES = 50_000
 
 
 class Snapshot:
+    """Objects of a resource as of a revision: the versions that were superseded since."""
+
     def __init__(self, resource: str, at: int) -> None:
         self.resource = resource
         self.at = at
@@ -54,6 +56,7 @@ class Snapshot:
                 yield Key(self.resource, place, name), revision
 
     def _namespaces(self, contents: Contents) -> list[str]:
+        """Return the namespaces that have objects now or had some at the revision, sorted."""
         return sorted({*contents.namespaces(self.resource), *self._existed})
 
     def _walk_namespace(
@@ -86,6 +89,7 @@ class Snapshots:
         self._followed: OrderedDict[tuple[str, int], Snapshot] = OrderedDict()
 
     def find(self, resource: str, at: int) -> Snapshot | None:
+        """Return a followed snapshot and mark it as used; None if it is not followed."""
         snapshot = self._followed.get((resource, at))
         if snapshot is not None:
             self._followed.move_to_end((resource, at))
@@ -101,6 +105,7 @@ class Snapshots:
             self._followed.popitem(last=False)
 
     def drop(self, resource: str, at: int) -> None:
+        """Stop following a snapshot."""
         self._followed.pop((resource, at), None)
 
     def drop_before(self, revision: int) -> None:

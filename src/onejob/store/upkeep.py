@@ -108,6 +108,7 @@ class Maintenance:
         self._compact_a_slice(0)
 
     def stop(self) -> None:
+        """Start no further maintenance."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

@@ -166,6 +166,7 @@ class Writer:
 
     @property
     def vacuum_due(self) -> bool:
+        """Whether enough pages may be free for a vacuum."""
         return self._since_vacuum >= self._limits.spare_pages
 
     def vacuum(self) -> None:
@@ -181,6 +182,7 @@ class Writer:
         self._since_checkpoint += VACUUM_PAGES * PAGE_BYTES
 
     def _pragma(self, name: str) -> int:
+        """Return the number of a pragma."""
         return int(self._connection.pragma(name))
 
     def _run_upkeep(self, statement: str, values: Sequence[_Value] = ()) -> None:
@@ -188,6 +190,10 @@ class Writer:
         self._lock.wrote()
 
     def _run(self, statement: str, values: Sequence[_Value] = ()) -> None:
+        """Execute a statement; on a full disk, once more after truncating the log.
+
+        Raises CommitFailed if nothing was written, StoreFailed if that is unknown.
+        """
         changes = self._connection.total_changes()
         try:
             self._connection.execute(statement, values).fetchall()
@@ -210,6 +216,8 @@ class Writer:
             raise StoreFailed(f"write may have failed: {error}") from error
 
     def _run_once(self, statement: str, values: Sequence[_Value]) -> None:
+        """Execute a statement. Raises CommitFailed if nothing was written, StoreFailed if that is
+        unknown."""
         try:
             self._connection.execute(statement, values).fetchall()
         except _NOT_WRITTEN as error:
@@ -252,7 +260,9 @@ class Committer(Protocol):
     after each one, with its StoreError or None.
     """
 
-    def submit(self, job: Job, done: Done) -> None: ...
+    def submit(self, job: Job, done: Done) -> None:
+        """Run `job`, then call `done` on the event loop with its error or None. Jobs run in
+        order."""
 
     def stop(self) -> None:
         """Stop, and return after the last submitted job has run."""
@@ -276,10 +286,12 @@ class ThreadCommitter:
         self._jobs.put((job, done))
 
     def stop(self) -> None:
+        """Wait for all jobs, and end the thread."""
         self._jobs.put(None)
         self._thread.join()
 
     def _work(self) -> None:
+        """Run jobs in the thread until stopped."""
         while (item := self._jobs.get()) is not None:
             job, done = item
             error = _run_job(job)

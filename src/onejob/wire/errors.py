@@ -207,6 +207,7 @@ def more_causes(count: int) -> str:
 
 
 def _details(resource: str, name: str) -> dict[str, Any]:
+    """Return the details of an error about an object."""
     plural, _, group = resource.partition(".")
     details: dict[str, Any] = {"name": name} if name else {}
     if group:
@@ -232,6 +233,7 @@ def conflict(
         "and try again"
     ),
 ) -> Conflict:
+    """Return the error of a write that is based on an outdated state."""
     return Conflict(
         f'Operation cannot be fulfilled on {resource} "{name}": {why}',
         details=_details(resource, name),
@@ -239,6 +241,7 @@ def conflict(
 
 
 def expired(revision: int, oldest: int) -> Expired:
+    """Return the error of a revision whose history is compacted."""
     return Expired(f"too old resource version: {revision} ({oldest})")
 
 

@@ -57,10 +57,12 @@ class FieldError(Struct, frozen=True):
         return f"{shortened(self.field)}: {self.message}"
 
     def cause(self) -> dict[str, str]:
+        """Return the error as a cause of a Status."""
         return {"reason": self.type, "message": self.message, "field": shortened(self.field)}
 
 
 def _render(value: Any) -> str:
+    """Return a value as upstream prints it."""
     if value is None:
         return "null"
     if isinstance(value, str):
@@ -76,10 +78,12 @@ _ESCAPED: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&"})
 
 
 def required(field: str, detail: str = "") -> FieldError:
+    """Return the error of a missing field."""
     return FieldError("FieldValueRequired", field, OMITTED, detail)
 
 
 def invalid(field: str, value: Any, detail: str) -> FieldError:
+    """Return the error of an invalid value."""
     return FieldError("FieldValueInvalid", field, value, detail)
 
 
@@ -93,6 +97,7 @@ def not_supported(field: str, value: Any, supported: list[str]) -> FieldError:
 
 
 def forbidden(field: str, detail: str) -> FieldError:
+    """Return the error of a field that must not be set."""
     return FieldError("FieldValueForbidden", field, OMITTED, detail)
 
 
@@ -106,6 +111,7 @@ def too_many(field: str, actual: int, limit: int) -> FieldError:
 
 
 def duplicate(field: str, value: Any) -> FieldError:
+    """Return the error of a repeated value."""
     return FieldError("FieldValueDuplicate", field, value)
 
 

@@ -14,6 +14,8 @@ STATUS_VERBS = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
+    """Subresource of a kind."""
+
     name: str
     verbs: tuple[str, ...]
     #: Kind of the body, if it differs from the parent's.
@@ -24,6 +26,8 @@ class Subresource:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
+    """Kind of objects, as it is served and stored."""
+
     group: str
     version: str
     kind: str
@@ -66,6 +70,7 @@ class Kind:
         return self.resource
 
     def subresource(self, name: str) -> Subresource | None:
+        """Return the subresource of this name; None if there is none."""
         return next((sub for sub in self.subresources if sub.name == name), None)
 
 
@@ -94,6 +99,7 @@ def _stored(
     status: bool = False,
     categories: tuple[str, ...] = (),
 ) -> Kind:
+    """Return a kind without a controller."""
     group, _, version = api_version.rpartition("/")
     return Kind(
         group,

@@ -23,7 +23,7 @@ def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
 
 @lru_cache(maxsize=4096)
 def _is_good_label(label: tuple[str, str]) -> bool:
-    """Cached: the same few labels come with every Pod."""
+    """Return whether a label is valid, from a cache: the same few labels come with every Pod."""
     return not qualified_name_errors(label[0]) and not label_value_errors(label[1])
 
 

@@ -79,6 +79,7 @@ def qualified_name_errors(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _qualified_name_errors(text: str) -> tuple[str, ...]:
+    """Return the errors of `name` or `prefix/name`, from a cache."""
     errors = []
     match text.split("/"):
         case [name]:

@@ -81,11 +81,13 @@ def same_quantity(a: str | int | float, b: str | int | float) -> bool:
 
 @lru_cache(maxsize=1024)
 def _canonical(text: str) -> str:
+    """Return a quantity in canonical form, from a cache. Raises InvalidQuantity."""
     return str(_parse(text))
 
 
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> Quantity:
+    """Return the parsed quantity, from a cache. Raises InvalidQuantity."""
     match = _PARTS.fullmatch(text.strip())
     if match is None or not match[0]:
         raise InvalidQuantity(_WRONG_FORMAT)
@@ -110,6 +112,7 @@ def _parse(text: str) -> Quantity:
 
 
 def _scale(suffix: str) -> tuple[int, QuantityFormat]:
+    """Return exponent and format of a suffix. Raises InvalidQuantity."""
     if suffix in _DECIMAL:
         return _DECIMAL[suffix], "decimal"
     if suffix in _BINARY:
@@ -139,6 +142,7 @@ def _binary_text(kibi: int) -> str:
 
 
 def _decimal_text(nanos: int, with_exponent: bool) -> str:
+    """Return a decimal amount in canonical form."""
     if nanos == 0:
         return "0"
     exponent = -9

@@ -71,9 +71,11 @@ class KindRegistry:
         return lambda: self._listeners.remove(listener)
 
     def add(self, *kinds: Kind) -> None:
+        """Serve additional kinds. Raises ValueError if a name is taken."""
         self.change(added=kinds)
 
     def remove(self, *kinds: Kind) -> None:
+        """Stop serving kinds."""
         self.change(removed=kinds)
 
     def change(self, added: Iterable[Kind] = (), removed: Iterable[Kind] = ()) -> None:
@@ -90,6 +92,7 @@ class KindRegistry:
             listener(change)
 
     def _install(self, kinds: tuple[Kind, ...]) -> None:
+        """Replace all served kinds. Raises ValueError for two of the same name."""
         served = (*kinds, *MEASURED_KINDS)
         by_path = {_path(kind): kind for kind in served}
         by_kind = {(kind.api_version, kind.kind): kind for kind in kinds}
@@ -109,6 +112,7 @@ class KindRegistry:
 
 
 def _path(kind: Kind) -> tuple[str, str, str]:
+    """Return the key of a kind's path."""
     return kind.group, kind.version, kind.plural
 
 

@@ -36,6 +36,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> Key:
+        """Key under which the object is stored."""
         return key_at((self.kind.storage, self.namespace, self.name))
 
 

@@ -76,6 +76,7 @@ class LabelMatcher:
         self._required = frozenset(required)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels meet all requirements."""
         keys = labels.keys()
         # All required keys are present from here on.
         if not keys >= self._required:
@@ -196,11 +197,14 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 class _LabelParser:
+    """Parser of a label selector."""
+
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
         self._at = 0
 
     def terms(self) -> list[LabelTerm]:
+        """Return the terms up to the end of the text. Raises SelectorError."""
         terms: list[LabelTerm] = []
         if self._peek()[0] == "end":
             return terms
@@ -216,6 +220,7 @@ class _LabelParser:
                 raise SelectorError(f"found '{text}', expected: identifier after ','")
 
     def _term(self) -> LabelTerm:
+        """Return the next term. Raises SelectorError."""
         if self._peek()[0] == "!":
             self._next()
             key = self._key()
@@ -241,6 +246,7 @@ class _LabelParser:
         raise _unexpected(text, "in, notin, =, ==, !=, gt, lt")
 
     def _key(self) -> str:
+        """Return the next token as a label key. Raises SelectorError."""
         kind, text = self._next()
         if kind != "word":
             raise _unexpected(text, "identifier")
@@ -250,6 +256,7 @@ class _LabelParser:
         return text
 
     def _exact_value(self) -> str:
+        """Return the value after `=`; "" if there is none. Raises SelectorError."""
         if self._peek()[0] in (",", "end"):
             return ""
         kind, text = self._next()
@@ -258,6 +265,7 @@ class _LabelParser:
         return _checked_value(text)
 
     def _values(self) -> frozenset[str]:
+        """Return the values in parentheses. Raises SelectorError."""
         kind, text = self._next()
         if kind != "(":
             # Without the comma, as upstream has it.
@@ -277,9 +285,11 @@ class _LabelParser:
                 raise _unexpected(text, "',', or ')'")
 
     def _peek(self) -> _Token:
+        """Return the next token without consuming it."""
         return self._tokens[self._at]
 
     def _next(self) -> _Token:
+        """Consume and return the next token; the end can be read repeatedly."""
         token = self._tokens[self._at]
         if token[0] != "end":
             self._at += 1
@@ -287,6 +297,7 @@ class _LabelParser:
 
 
 def _tokens(text: str) -> list[_Token]:
+    """Return the tokens of a selector, with an end token."""
     tokens: list[_Token] = []
     at = 0
     while at < len(text):
@@ -310,6 +321,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _unexpected(found: str, expected: str) -> SelectorError:
+    """Return the error of an unexpected token."""
     return SelectorError(f"unable to parse requirement: found '{found}', expected: {expected}")
 
 
@@ -335,6 +347,7 @@ def _split_unescaped(text: str) -> list[str]:
 
 
 def _unescape(value: str, whole: str) -> str:
+    """Return a field value without its escapes. Raises SelectorError."""
     if "\\" not in value:
         if "=" in value:
             raise SelectorError(f"invalid selector: '{whole}'; can't understand '{value}'")

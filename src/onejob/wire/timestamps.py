@@ -26,6 +26,7 @@ def canonical_time(text: str) -> str:
 
 @lru_cache(maxsize=1024)  # One document repeats the same time often.
 def _canonical_time(text: str) -> str:
+    """Return a time in canonical form, from a cache. Raises InvalidTime."""
     moment = _parse(text, _LAYOUT)
     # Not strftime: it does not pad years before 1000.
     return f"{moment.replace(microsecond=0, tzinfo=None).isoformat()}Z"
@@ -38,6 +39,7 @@ def canonical_micro_time(text: str) -> str:
 
 
 def _parse(text: str, layout: str) -> datetime:
+    """Return a time in UTC. Raises InvalidTime, in the words of Go."""
     match = _RFC3339.fullmatch(text)
     try:
         if match is None:

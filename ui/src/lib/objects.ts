@@ -103,6 +103,34 @@ export interface PodRow {
   reason: string;
   restarts: number;
   ending: boolean;
+  /** Of its ended containers, if measured. */
+  peakMemoryBytes: number | null;
+  cpuMilliseconds: number | null;
+}
+
+/** A Pod that was deleted. Empty fields are left out. */
+export interface PodRecord {
+  name: string;
+  uid: string;
+  phase: string;
+  index?: number;
+  attempt?: number;
+  node?: string;
+  exitCode?: number;
+  reason?: string;
+  message?: string;
+  startTime?: string;
+  finishTime?: string;
+  log?: string;
+}
+
+/** What containers report of their progress. Empty fields are left out. */
+export interface Reported {
+  done?: number;
+  total?: number;
+  text?: string;
+  secondsLeft?: number;
+  pods?: { pod: string; done: number; total: number; text?: string; index?: number }[];
 }
 
 export interface Failure {
@@ -132,6 +160,8 @@ export interface JobSummary extends Words {
   allPodsLookedAt: boolean;
   failures: Failure[];
   podIndexes: { running: string; pending: string; failed: string };
+  deletedPods: PodRecord[];
+  progress: Reported | null;
 }
 
 export interface Fire {
@@ -151,7 +181,10 @@ export interface CronJobSummary extends Words {
   moreComing: boolean;
 }
 
-export type State = "Running" | "Waiting" | "Suspended" | "Complete" | "Failed" | "Ending" | "Elsewhere";
+export type State = "Running" | "Queued" | "Waiting" | "Back-off" | "Suspended" | "Complete" | "Failed" | "Ending" | "Elsewhere";
+
+/** States of a Job that neither runs nor has ended, though nobody suspended it. */
+export const WAITS: State[] = ["Queued", "Waiting", "Back-off"];
 
 export function finished(job: Job): Condition | undefined {
   return job.status?.conditions?.find(
@@ -168,13 +201,13 @@ export function stateOf(job: Job): State {
   const end = finished(job);
   if (end) return end.type as State;
   if (job.metadata.deletionTimestamp) return "Ending";
-  if (job.spec.suspend) return isQueued(job) ? "Waiting" : "Suspended";
+  if (job.spec.suspend) return isQueued(job) ? "Queued" : "Suspended";
   if (job.spec.managedBy && job.spec.managedBy !== "kubernetes.io/job-controller") {
     return job.status?.active ? "Running" : "Elsewhere";
   }
-  return (job.status?.ready ?? 0) > 0 || ((job.status?.active ?? 0) > 0 && (job.status?.failed ?? 0) === 0)
-    ? "Running"
-    : "Waiting";
+  const { ready = 0, active = 0, failed = 0 } = job.status ?? {};
+  if (ready > 0 || (active > 0 && failed === 0)) return "Running";
+  return active === 0 && failed > 0 ? "Back-off" : "Waiting";
 }
 
 /** The number of Pods that are to succeed; for a work queue, what is known of it. */

@@ -2,7 +2,7 @@ import { lazy, Suspense } from "preact/compat";
 import { useMemo } from "preact/hooks";
 import { CRONJOB, JOB, remove, runNow, setSuspend } from "../lib/actions";
 import { now, useAnswer, useLive } from "../lib/hooks";
-import { type CronJob, type CronJobSummary, finished, type Job, keyOf } from "../lib/objects";
+import { type CronJob, type CronJobSummary, finished, type Job, keyOf, stateOf as jobState } from "../lib/objects";
 import { namespaceShown, pathOf } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
 import { askJson, who } from "../lib/session";
@@ -70,6 +70,51 @@ function Actions({ cronjob, small }: { cronjob: CronJob; small?: boolean }) {
   );
 }
 
+/** Runs shown as dots in the list. */
+const DOTS = 8;
+
+/** The next runs are asked for again when a CronJob has changed. */
+const versions = (rows: CronJob[]): string => rows.reduce((newest, row) => (row.metadata.resourceVersion > newest ? row.metadata.resourceVersion : newest), `${rows.length}`);
+
+/** The latest Jobs of each CronJob by its UID, the oldest first. */
+function useRuns(namespace: string): Map<string, Job[]> {
+  const items = useLive<Job>(pathOf(JOB, namespace)).items.value;
+  return useMemo(() => {
+    const found = new Map<string, Job[]>();
+    for (const job of items.values()) {
+      const owner = job.metadata.ownerReferences?.find((one) => one.controller && one.kind === "CronJob");
+      if (owner) found.set(owner.uid, [...(found.get(owner.uid) ?? []), job]);
+    }
+    for (const [uid, jobs] of found) {
+      found.set(uid, jobs.sort((a, b) => a.metadata.creationTimestamp.localeCompare(b.metadata.creationTimestamp)).slice(-DOTS));
+    }
+    return found;
+  }, [items]);
+}
+
+function RunDots({ jobs }: { jobs: Job[] }) {
+  if (jobs.length === 0) return <span class="muted">none</span>;
+  return (
+    <span class="nowrap">
+      {jobs.map((job) => {
+        const state = jobState(job);
+        const words = `${visible(job.metadata.name)}: ${state}`;
+        return (
+          <a key={job.metadata.uid} class="run" href={href(["jobs", job.metadata.namespace ?? "", job.metadata.name])} aria-label={words} title={words}>
+            <i class={`dot ${state}`} />
+          </a>
+        );
+      })}
+    </span>
+  );
+}
+
+function NextRun({ time, at }: { time: string | undefined; at: number }) {
+  if (!time) return <span class="muted">none</span>;
+  const left = Date.parse(time) - at;
+  return <span title={fullTime(time)}>{left > 1000 ? `in ${age(new Date(at).toISOString(), at + left)}` : "now"}</span>;
+}
+
 export function CronJobs() {
   const namespace = namespaceShown();
   const list = useLive<CronJob>(pathOf(CRONJOB, namespace));
@@ -80,12 +125,17 @@ export function CronJobs() {
     [items, text],
   );
   const at = now.value;
+  const following = useAnswer<{ next: Record<string, string> }>(
+    `/ui/api/cronjobs${namespace ? `?namespace=${encodeURIComponent(namespace)}` : ""}`, versions(rows), 2000, 30_000).value?.next;
+  const ended = useRuns(namespace);
   const columns: Column<CronJob>[] = [
     { name: "Name", cell: (c) => <a href={href(placeOf(c))}><Foreign text={c.metadata.name} cut /></a>, sort: (a, b) => a.metadata.name.localeCompare(b.metadata.name) },
     ...(namespace ? [] : [{ name: "Namespace", wide: true, cell: (c: CronJob) => <Foreign text={c.metadata.namespace ?? ""} /> }]),
     { name: "Schedule", cell: (c) => <code><Foreign text={c.spec.schedule} /></code> },
     { name: "Zone", wide: true, cell: (c) => <Foreign text={c.spec.timeZone ?? who.value?.localZone ?? ""} /> },
-    { name: "State", cell: (c) => <StateMark state={stateOf(c)} /> },
+    { name: "State", wide: true, cell: (c) => <StateMark state={stateOf(c)} /> },
+    { name: "Next run", num: true, cell: (c) => c.spec.suspend ? <span class="muted">suspended</span> : <NextRun time={following?.[keyOf(c)]} at={at} /> },
+    { name: "History", wide: true, cell: (c) => <RunDots jobs={ended.get(c.metadata.uid) ?? []} /> },
     { name: "Last fired", num: true, wide: true, cell: (c) => (c.status?.lastScheduleTime ? `${age(c.status.lastScheduleTime, at)} ago` : "never") },
     { name: "Last success", num: true, wide: true, cell: (c) => (c.status?.lastSuccessfulTime ? `${age(c.status.lastSuccessfulTime, at)} ago` : "") },
     { name: "Actions", wide: true, held: true, width: "1%", cell: (c) => <span class="actions"><Actions cronjob={c} small /></span> },

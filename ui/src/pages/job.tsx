@@ -1,17 +1,18 @@
 import { lazy, Suspense } from "preact/compat";
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { now, useAnswer, useLive } from "../lib/hooks";
-import { durationOf, eventTime, finished, type Job, type JobSummary, type KubeEvent, ownerText, type PodRow, stateOf } from "../lib/objects";
+import { durationOf, eventTime, finished, type Job, type JobSummary, type KubeEvent, ownerText, type PodRecord, type PodRow, stateOf } from "../lib/objects";
 import { useKeys } from "../lib/keys";
-import { EVENT, JOB, pathOf, POD } from "../lib/paths";
+import { EVENT, JOB, pathOf } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
-import { ask } from "../lib/session";
-import { age, clockText, count, fullTime, several, visible, wholeDuration } from "../lib/text";
+import { useTail } from "../lib/tail";
+import { age, bytesText, clockText, count, fullTime, several, shortDuration, visible, wholeDuration } from "../lib/text";
 import { Empty, Foreign, OwnerLink, Problem, Progress, Section, StateMark } from "../parts/basics";
 import { Gantt } from "../parts/gantt";
 import { IndexGrid } from "../parts/index-grid";
 import { askDelete, askRerun, askSuspend, JobActions } from "../parts/job-actions";
 import { Logs } from "../parts/logs";
+import { ReportedProgress } from "../parts/reported";
 import { type Column, Table } from "../parts/table";
 import { Why } from "../parts/why";
 
@@ -50,6 +51,7 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
   const containerNames = [...containers, ...initContainers].map((c) => c.name);
   const { query } = place.value;
   const pods = summary.value?.pods ?? [];
+  const peak = pods.reduce((most, pod) => Math.max(most, pod.peakMemoryBytes ?? 0), 0);
   return (
     <>
       <div class="head">
@@ -63,6 +65,7 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
             <span title={fullTime(job.metadata.creationTimestamp)}>created <b>{age(job.metadata.creationTimestamp, at)}</b> ago</span>
             <span>parallelism <b>{job.spec.parallelism ?? 1}</b></span>
             {job.spec.completionMode === "Indexed" && <span>indexed</span>}
+            {peak > 0 && <span title="of one Pod, while it ran">peak memory <b>{memoryText(peak)}</b></span>}
             {ownerText(job) && <span>owner <b><OwnerLink object={job} /></b></span>}
             {Object.entries(job.metadata.labels ?? {}).filter(([label]) => !label.includes("kubernetes.io/")).slice(0, 6).map(([label, value]) => (
               <a key={label} class="tag" href={href(["jobs"], { labels: `${label}=${value}` })}><Foreign text={`${label}=${value}`} /></a>
@@ -96,6 +99,7 @@ function Summary({ job, summary, refused }: { job: Job; summary: JobSummary | un
   const openIndex = (index: number) => setQuery({ tab: "pods", index: String(index) });
   return (
     <>
+      {summary && <ReportedProgress job={job} summary={summary} />}
       <div class="grid cols-wide-left">
         <div class="card pad">{summary ? <Why words={summary} />
           : refused ? <p class="muted">No explanation is available; see above.</p>
@@ -137,6 +141,10 @@ function Summary({ job, summary, refused }: { job: Job; summary: JobSummary | un
   );
 }
 
+/** Texts of what ended containers used; "" if that was not measured. */
+const memoryText = (bytes: number | null): string => (bytes ? bytesText(bytes) : "");
+const cpuText = (milliseconds: number | null): string => (milliseconds === null ? "" : milliseconds < 1000 ? `${milliseconds}ms` : shortDuration(milliseconds));
+
 const podsNote = (summary: JobSummary): string =>
   summary.allPodsLookedAt && summary.pods.length >= summary.activePods + summary.endedPodsLookedAt
     ? several(summary.pods.length, "Pod")
@@ -144,14 +152,9 @@ const podsNote = (summary: JobSummary): string =>
 
 /** The last lines that a Pod wrote. */
 function Tail({ namespace, pod, container }: { namespace: string; pod: string; container: string }) {
-  const [text, setText] = useState<string | null>(null);
-  useMemo(() => {
-    const query = new URLSearchParams({ tailLines: "8", limitBytes: "8000", ...(container ? { container } : {}) });
-    ask(`${pathOf(POD, namespace, pod, "log")}?${query}`, { accept: "*/*" })
-      .then((answer) => answer.text()).then(setText, () => setText(""));
-  }, [namespace, pod, container]);
+  const text = useTail(namespace, pod, container, 8);
   if (!text) return null;
-  return <pre class="tail" tabIndex={0} aria-label={`Last lines of ${visible(pod)}`}>{text.trimEnd().split("\n").map(visible).join("\n")}</pre>;
+  return <pre class="tail" tabIndex={0} aria-label={`Last lines of ${visible(pod)}`}>{text.split("\n").map(visible).join("\n")}</pre>;
 }
 
 interface Moment { at: string; kind: string; reason: string; message: string; times: number }
@@ -209,6 +212,8 @@ function Pods({ namespace, name, pods, summary }: { namespace: string; name: str
     { name: "Reason", wide: true, cell: (pod) => <Foreign text={pod.reason} cut /> },
     { name: "Restarts", num: true, wide: true, cell: (pod) => pod.restarts || "" },
     { name: "Ran", num: true, wide: true, cell: (pod) => (pod.startedAt ? wholeDuration((pod.endedAt ? Date.parse(pod.endedAt) : at) - Date.parse(pod.startedAt)) : "") },
+    { name: "CPU time", num: true, wide: true, cell: (pod) => cpuText(pod.cpuMilliseconds), sort: (a, b) => (a.cpuMilliseconds ?? -1) - (b.cpuMilliseconds ?? -1) },
+    { name: "Peak memory", num: true, wide: true, cell: (pod) => memoryText(pod.peakMemoryBytes), sort: (a, b) => (a.peakMemoryBytes ?? -1) - (b.peakMemoryBytes ?? -1) },
     { name: "Age", num: true, wide: true, cell: (pod) => age(pod.createdAt, at) },
     { name: "Logs", width: "1%", cell: (pod) => <a class="button small" aria-label={`Logs of ${visible(pod.name)}`} href={href(["jobs", namespace, name], { tab: "logs", pod: pod.name })}>Logs</a> },
   ];
@@ -224,6 +229,28 @@ function Pods({ namespace, name, pods, summary }: { namespace: string; name: str
           actions={index === null ? undefined : <button onClick={() => setQuery({ index: undefined })}>Show all Pods</button>}>
           {index === null ? "They appear here when the Job starts some." : "It has not started, or its Pods were removed."}
         </Empty>} />
+      {summary && <DeletedPods records={summary.deletedPods.filter((one) => index === null || String(one.index) === index)} />}
     </>
+  );
+}
+
+/** Pods that are gone; what is known of them is kept for a while. */
+function DeletedPods({ records }: { records: PodRecord[] }) {
+  const at = now.value;
+  if (records.length === 0) return null;
+  const columns: Column<PodRecord>[] = [
+    { name: "Name", cell: (pod) => <Foreign text={pod.name} cut /> },
+    { name: "Index", num: true, cell: (pod) => pod.index ?? "", sort: (a, b) => (a.index ?? 0) - (b.index ?? 0) },
+    { name: "State", cell: (pod) => <StateMark state={pod.phase} />, sort: (a, b) => a.phase.localeCompare(b.phase) },
+    { name: "Exit code", num: true, cell: (pod) => pod.exitCode ?? "" },
+    { name: "Reason", wide: true, cell: (pod) => <Foreign text={[pod.reason, pod.message].filter(Boolean).join(": ")} cut /> },
+    { name: "Ran", num: true, wide: true, cell: (pod) => (pod.startTime && pod.finishTime ? wholeDuration(Date.parse(pod.finishTime) - Date.parse(pod.startTime)) : "") },
+    { name: "Ended", num: true, wide: true, cell: (pod) => (pod.finishTime ? `${age(pod.finishTime, at)} ago` : "") },
+    { name: "Log", wide: true, cell: (pod) => pod.log && <code><Foreign text={pod.log} cut /></code> },
+  ];
+  return (
+    <Section title="Deleted Pods" note={several(records.length, "Pod")}>
+      <Table label="Deleted Pods" columns={columns} rows={records} keyOf={(pod) => pod.uid} empty={<Empty title="None" />} />
+    </Section>
   );
 }

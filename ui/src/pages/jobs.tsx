@@ -1,6 +1,6 @@
 import { useMemo, useRef } from "preact/hooks";
 import { now, useLive } from "../lib/hooks";
-import { durationOf, type Job, keyOf, ownerText, stateOf } from "../lib/objects";
+import { durationOf, type Job, keyOf, ownerText, stateOf, WAITS } from "../lib/objects";
 import { hasLabels } from "../lib/labels";
 import { JOB, namespaceShown, pathOf } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
@@ -10,7 +10,9 @@ import { askDelete, askRerun, askSuspend, JobActions } from "../parts/job-action
 import { NamespaceChoice, Forbidden } from "../parts/namespaces";
 import { type Column, Table } from "../parts/table";
 
-const STATES = ["Running", "Waiting", "Suspended", "Failed", "Complete"];
+/** Filter for all states of waiting. */
+const ANY_WAIT = "All waiting";
+const STATES = ["Running", ANY_WAIT, ...WAITS, "Suspended", "Failed", "Complete"];
 
 export function Jobs() {
   const namespace = namespaceShown();
@@ -25,7 +27,7 @@ export function Jobs() {
   const rows = useMemo(() => {
     const wanted = text.toLowerCase();
     return [...items.values()]
-      .filter((job) => (!state || stateOf(job) === state) && (!labels || hasLabels(job.metadata.labels ?? {}, labels)))
+      .filter((job) => (!state || stateOf(job) === state || (state === ANY_WAIT && WAITS.includes(stateOf(job)))) && (!labels || hasLabels(job.metadata.labels ?? {}, labels)))
       .filter((job) => !wanted || `${keyOf(job)} ${ownerText(job)}`.toLowerCase().includes(wanted))
       .sort((a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp) || keyOf(a).localeCompare(keyOf(b)));
   }, [items, state, text, labels]);

@@ -1,9 +1,10 @@
 import { lazy, Suspense } from "preact/compat";
 import { useMemo } from "preact/hooks";
 import { now, useAnswer, useLive } from "../lib/hooks";
-import { endOf, eventTime, finished, type Job, keyOf, type KubeEvent, type Node, stateOf, type Words } from "../lib/objects";
+import { endOf, eventTime, finished, type Job, keyOf, type JobSummary, type KubeEvent, type Node, stateOf, WAITS } from "../lib/objects";
 import { EVENT, JOB, namespaceShown, pathOf } from "../lib/paths";
 import { href, place, setQuery } from "../lib/router";
+import { useTail } from "../lib/tail";
 import { age, bytesText, count, quantity, several, visible } from "../lib/text";
 import { Empty, Foreign, Problem, Progress, Section, StateMark } from "../parts/basics";
 import { Forbidden, NamespaceChoice } from "../parts/namespaces";
@@ -20,6 +21,8 @@ const RANGES: Record<string, Range> = {
   week: { name: "Last 7 days", buckets: 7, step: DAY, per: "day" },
 };
 const SHOWN_PROBLEMS = 6;
+/** Set by `create job --from`. */
+const INSTANTIATED = "cronjob.kubernetes.io/instantiate";
 
 const latest = (a: Job, b: Job) => (endOf(b) ?? b.metadata.creationTimestamp).localeCompare(endOf(a) ?? a.metadata.creationTimestamp);
 
@@ -30,11 +33,11 @@ export function Overview() {
   const at = now.value;
   const minute = Math.floor(at / 60_000);
   const counts = useMemo(() => {
-    const found = { Running: 0, Waiting: 0, Suspended: 0, failed: 0, complete: 0, pods: 0 };
+    const found = { Running: 0, Queued: 0, Waiting: 0, "Back-off": 0, Suspended: 0, failed: 0, complete: 0, pods: 0 };
     for (const job of jobs) {
       const state = stateOf(job);
       found.pods += job.status?.active ?? 0;
-      if (state === "Running" || state === "Waiting" || state === "Suspended") found[state] += 1;
+      if (state === "Running" || state === "Queued" || state === "Waiting" || state === "Back-off" || state === "Suspended") found[state] += 1;
       const end = endOf(job);
       if (end && at - Date.parse(end) < DAY) {
         if (state === "Failed") found.failed += 1;
@@ -43,13 +46,16 @@ export function Overview() {
     }
     return found;
   }, [jobs, minute]);
+  const waits = [
+    counts.Queued && `${count(counts.Queued)} queued`, counts["Back-off"] && `${count(counts["Back-off"])} in back-off`, counts.Waiting && `${count(counts.Waiting)} not ready`,
+  ].filter(Boolean).join(", ");
   const range = RANGES[place.value.query.get("range") ?? ""] ?? (RANGES["day"] as Range);
   const history = useMemo(() => throughput(jobs, at, range), [jobs, minute, range]);
   const ended = (values: number[]) => values.reduce((a, b) => a + b, 0);
   const troubled = useMemo(() => jobs.filter((job) => isTroubled(job, at)).sort(latest), [jobs, minute]);
   const failedMore = troubled.slice(SHOWN_PROBLEMS).filter((job) => stateOf(job) === "Failed").length;
   const unread = list.problem.value ? "Not known: the Jobs could not be read" : "Loading…";
-  const { warnings, known } = useCronJobWarnings(namespace, at);
+  const { warnings, known } = useCronJobWarnings(namespace, at, jobs);
   const stuckMore = Math.max(troubled.length - SHOWN_PROBLEMS - failedMore, 0);
   const running = useMemo(
     () => jobs.filter((job) => stateOf(job) === "Running").sort((a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp)).slice(0, 8),
@@ -64,7 +70,7 @@ export function Overview() {
       {list.problem.value && (list.problemCode === 403 ? <Forbidden text={list.problem.value} /> : <Problem text={list.problem.value} />)}
       <div class="grid cols-5">
         <Figure label="Running Jobs" value={counts.Running} note={several(counts.pods, "active Pod")} to={{ state: "Running" }} />
-        <Figure label="Waiting Jobs" value={counts.Waiting} note={counts.Waiting ? "no Pod is ready" : "none"} to={{ state: "Waiting" }} />
+        <Figure label="Waiting Jobs" value={WAITS.reduce((sum, state) => sum + counts[state as "Waiting"], 0)} note={waits || "none"} to={{ state: "All waiting" }} />
         <Figure label="Suspended" value={counts.Suspended} note={counts.Suspended ? "until resumed" : "none"} to={{ state: "Suspended" }} />
         <Figure label="Failed in a day" value={counts.failed} note={counts.failed ? "see below why" : "none"} to={{ state: "Failed" }} bad={counts.failed > 0} />
         <Figure label="Complete in a day" value={counts.complete} note={`${several(jobs.length, "Job")} in all`} to={{ state: "Complete" }} />
@@ -143,19 +149,44 @@ function isTroubled(job: Job, at: number): boolean {
   return (job.status?.failed ?? 0) > 0 || (old && (job.status?.ready ?? 0) === 0 && (job.status?.succeeded ?? 0) === 0);
 }
 
-/** A Job that failed or is stuck, in the words of the server. */
+/** Reasons of Jobs that only count failures: the cause is in their Pods. */
+const COUNTED = new Set(["BackoffLimitExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"]);
+
+/** How most of the Pods failed; of the latest one if all are gone. */
+function causeOf(summary: JobSummary | undefined): { text: string; message: string; pod: string; container: string } | undefined {
+  const failure = summary?.failures[0];
+  const gone = summary?.deletedPods.find((pod) => pod.phase === "Failed");
+  const found = failure ?? gone;
+  if (!found) return undefined;
+  const exit = found.exitCode ?? null;
+  return {
+    text: exit === null ? found.reason ?? "" : `exit code ${exit}`,
+    message: found.message ?? "",
+    pod: failure?.pods[0] ?? "",
+    container: failure?.container ?? "",
+  };
+}
+
+/** A Job that failed or is stuck: its exit code and the last line of its log, else in the words of the server. */
 function Trouble({ job, at }: { job: Job; at: number }) {
   const { namespace = "", name } = job.metadata;
   const path = `/ui/api/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
-  const words = useAnswer<Words>(path, finished(job) ? "" : job.metadata.resourceVersion, 5000, finished(job) ? 0 : 10_000).value;
+  const words = useAnswer<JobSummary>(path, finished(job) ? "" : job.metadata.resourceVersion, 5000, finished(job) ? 0 : 10_000).value;
+  const failure = causeOf(words);
+  const line = useTail(namespace, failure?.pod ?? "", failure?.container ?? "", 1);
+  const end = finished(job);
   // Of one that goes on running, what has failed; of others, what holds them up.
   const detail = (stateOf(job) === "Running" ? words?.evidence[0] : words?.cause[0] ?? words?.evidence[1]) ?? "";
+  const cause = failure && [failure.text, line || failure.message].filter(Boolean).join(": ");
+  const text = !end ? [detail, line].filter(Boolean).join(": ")
+    : !cause ? detail || end.message || ""
+    : COUNTED.has(end.reason ?? "") ? cause : `${end.reason ?? ""}, ${cause}`;
   return (
     <li>
       <StateMark state={stateOf(job)} />
       <span>
         <a href={href(["jobs", namespace, name])}><Foreign text={keyOf(job)} /></a>{" "}
-        <Foreign text={detail || finished(job)?.message || ""} />
+        <Foreign text={text} />
       </span>
       <span class="muted nowrap">{age(endOf(job) ?? job.metadata.creationTimestamp, at)} ago</span>
     </li>
@@ -163,17 +194,21 @@ function Trouble({ job, at }: { job: Job; at: number }) {
 }
 
 /** What was said about each CronJob last, if that was a warning. The server forgets it in time. */
-function useCronJobWarnings(namespace: string, at: number): { warnings: KubeEvent[]; known: boolean } {
+function useCronJobWarnings(namespace: string, at: number, jobs: Job[]): { warnings: KubeEvent[]; known: boolean } {
   const query = new URLSearchParams({ fieldSelector: "involvedObject.kind=CronJob,type=Warning", limit: "100" });
   const found = useAnswer<{ items: KubeEvent[] }>(`${pathOf(EVENT, namespace)}?${query}`, "", 5000, 15_000).value?.items;
   const warnings = useMemo(() => {
+    // Jobs that somebody started from a CronJob by hand: the controller warns of them, as in Kubernetes.
+    const manual = new Set(jobs.filter((job) => job.metadata.annotations?.[INSTANTIATED] === "manual").map(keyOf));
+    const isManual = (event: KubeEvent) =>
+      event.reason === "UnexpectedJob" && manual.has(`${event.involvedObject.namespace ?? ""}/${(event.message ?? "").split(": ").pop() ?? ""}`);
     const latestOf = new Map<string, KubeEvent>();
     for (const event of [...(found ?? [])].sort((a, b) => eventTime(b).localeCompare(eventTime(a)))) {
       const key = `${event.involvedObject.namespace ?? ""}/${event.involvedObject.name}`;
-      if (!latestOf.has(key) && at - Date.parse(eventTime(event)) < DAY) latestOf.set(key, event);
+      if (!latestOf.has(key) && !isManual(event) && at - Date.parse(eventTime(event)) < DAY) latestOf.set(key, event);
     }
     return [...latestOf.values()].slice(0, SHOWN_PROBLEMS);
-  }, [found]);
+  }, [found, jobs]);
   return { warnings, known: found !== undefined };
 }
 

@@ -34,15 +34,16 @@ export function Queue() {
   const at = now.value;
   const start = (entry: Entry) => {
     if (entry.state === "running") return "started";
-    if (!entry.mayStartAt) return "not known yet";
+    if (!entry.mayStartAt) return "unknown";
     const left = Date.parse(entry.mayStartAt) - at;
-    if (left < 1000) return entry.waitsFor ? "any moment" : "now";
+    // A limit is still reached: the estimate was wrong.
+    if (left < 1000) return entry.waitsFor ? "unknown" : "now";
     return `in about ${shortDuration(left)}`;
   };
   const columns: Column<Entry>[] = [
     { name: "Place", num: true, width: "1%", cell: (e) => (e.place ? e.place : "") },
     { name: "Job", cell: (e) => <a href={href(placeOf(e))}><Foreign text={namespace ? e.name : `${e.namespace}/${e.name}`} cut /></a> },
-    { name: "State", wide: true, cell: (e) => <StateMark state={e.state === "running" ? "Running" : "Waiting"} /> },
+    { name: "State", wide: true, cell: (e) => <StateMark state={e.state === "running" ? "Running" : "Queued"} /> },
     { name: "Queue", wide: true, cell: (e) => <Foreign text={e.queue} /> },
     { name: "Priority", num: true, wide: true, cell: (e) => <span title={visible(e.priorityClass)}>{count(e.priority)}</span> },
     { name: "Age", num: true, wide: true, cell: (e) => age(e.createdAt, at) },
@@ -71,12 +72,12 @@ export function Queue() {
       {queue && queue.limits.length > 0 && (
         <div class="grid cols-limits">
           {queue.limits.map((limit) => {
-            const words = `${limit.running} of ${limit.allowed} run, ${several(limit.waiting, "Job")} waiting`;
+            const words = `${limit.running} of ${limit.allowed} run, ${several(limit.waiting, "Job")} queued`;
             return (
               <div key={limit.scope} class="card pad">
                 <b><Foreign text={limit.title} /></b>
                 <div class="meter">
-                  <div class="top"><span>{limit.running} of {limit.allowed} run</span><span class="muted">{limit.waiting} waiting</span></div>
+                  <div class="top"><span>{limit.running} of {limit.allowed} run</span><span class="muted">{limit.waiting} queued</span></div>
                   <div class="track" role="meter" aria-label={visible(limit.title)} aria-valuemin={0} aria-valuemax={100}
                     aria-valuenow={limit.allowed ? Math.min(100, Math.round((limit.running / limit.allowed) * 100)) : 100} aria-valuetext={words}>
                     <i style={{ width: `${limit.allowed ? Math.min(limit.running / limit.allowed, 1) * 100 : 100}%` }} />

@@ -50,7 +50,7 @@ function Kinds({ kinds }: { kinds: Kind[] }) {
   ];
   return (
     <>
-      <div class="head"><div class="grow"><h1>All resources</h1><p class="sub">Built-in kinds and custom resources.</p></div></div>
+      <div class="head"><div class="grow"><h1>All objects</h1><p class="sub">Built-in kinds and custom resources.</p></div></div>
       <div class="filters" role="search">
         <input type="search" data-hotkey="/" placeholder="Kind or group ( / )" aria-label="Filter kinds" value={text} onInput={(e) => setQuery({ text: e.currentTarget.value })} />
         <span class="muted">{rows.length} kinds</span>
@@ -97,7 +97,7 @@ function Objects({ kind }: { kind: Kind }) {
   return (
     <>
       <div class="head">
-        <div class="grow"><p class="crumb"><a href={href(["resources"])}>Everything</a> / <Foreign text={kind.group || "core"} /></p><h1><Foreign text={kind.kind} /></h1></div>
+        <div class="grow"><p class="crumb"><a href={href(["resources"])}>All objects</a> / <Foreign text={kind.group || "core"} /></p><h1><Foreign text={kind.kind} /></h1></div>
         {kind.verbs.includes("create") && <a class="button" href={href(["create"])}>Create from YAML</a>}
       </div>
       {problem && (list.problemCode === 403 ? <Forbidden text={problem} /> : <Problem text={problem} again={() => list.again()} />)}
@@ -162,7 +162,7 @@ function One({ kind, namespace, name }: { kind: Kind; namespace: string; name: s
     <>
       <div class="head">
         <div class="grow">
-          <p class="crumb"><a href={href(["resources"])}>Everything</a> / <a href={href(kindPath(kind))}><Foreign text={kind.kind} /></a>{namespace && <> / <Foreign text={namespace} /></>}</p>
+          <p class="crumb"><a href={href(["resources"])}>All objects</a> / <a href={href(kindPath(kind))}><Foreign text={kind.kind} /></a>{namespace && <> / <Foreign text={namespace} /></>}</p>
           <h1><Foreign text={name} /></h1>
         </div>
         {kind.verbs.includes("delete") && <div class="bar"><button class="danger" onClick={askRemove}>Delete</button></div>}

@@ -16,11 +16,14 @@ export function StateMark({ state }: { state: State | string }) {
   return <span class={`state ${state.replace(/[^A-Za-z]/g, "")}`}>{WORDS[state] ?? visible(state)}</span>;
 }
 
-/** Whose it is; a CronJob has a page of its own. */
+/** Owners with pages of their own. */
+const OWNER_PAGES: Record<string, string> = { CronJob: "cronjobs", Workflow: "workflows" };
+
 export function OwnerLink({ object }: { object: KubeObject }) {
   const owner = object.metadata.ownerReferences?.find((o) => o.controller);
   const text = <Foreign text={ownerText(object)} cut />;
-  return owner?.kind === "CronJob" ? <a href={href(["cronjobs", object.metadata.namespace ?? "", owner.name])}>{text}</a> : text;
+  const page = OWNER_PAGES[owner?.kind ?? ""];
+  return owner && page ? <a href={href([page, object.metadata.namespace ?? "", owner.name])}>{text}</a> : text;
 }
 
 export function Progress({ job }: { job: Job }) {

@@ -1,7 +1,7 @@
 /** Questions before something is done, and short messages after it. */
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { explainError } from "../lib/session";
 import { visible } from "../lib/text";
 
@@ -47,7 +47,8 @@ export function Modal({ open, onClose, label, children }: {
   open: boolean; onClose: () => void; label: string; children: ComponentChildren;
 }) {
   const ref = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // Before the next key: while a dialog is open, keys do not reach the page.
+  useLayoutEffect(() => {
     const dialog = ref.current;
     if (open && dialog && !dialog.open) dialog.showModal();
     if (!open && dialog?.open) dialog.close();

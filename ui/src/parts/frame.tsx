@@ -3,6 +3,7 @@ import { lazy, Suspense } from "preact/compat";
 import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import icon from "../icon.svg";
+import { useAnswer } from "../lib/hooks";
 import { isForOthers } from "../lib/keys";
 import { go, href, place } from "../lib/router";
 import { signOut, who } from "../lib/session";
@@ -18,17 +19,23 @@ const CronJobPage = lazy(() => import("../pages/cronjobs").then((m) => ({ defaul
 const Create = lazy(() => import("../pages/create").then((m) => ({ default: m.Create })));
 const Queue = lazy(() => import("../pages/queue").then((m) => ({ default: m.Queue })));
 const Mirrors = lazy(() => import("../pages/mirrors").then((m) => ({ default: m.Mirrors })));
+const Workflows = lazy(() => import("../pages/workflows").then((m) => ({ default: m.Workflows })));
+const WorkflowPage = lazy(() => import("../pages/workflows").then((m) => ({ default: m.WorkflowPage })));
 const Resources = lazy(() => import("../pages/resources").then((m) => ({ default: m.Resources })));
 
 const PAGES: [string[], string, string][] = [
   [[], "Overview", "o"],
   [["jobs"], "Jobs", "j"],
+  [["workflows"], "Workflows", "w"],
   [["cronjobs"], "CronJobs", "c"],
   [["queue"], "Queue", "q"],
   [["mirrors"], "Mirrors", "m"],
-  [["resources"], "Everything", "e"],
+  [["resources"], "All objects", "e"],
   [["create"], "Create", "n"],
 ];
+
+/** The page of mirrors is listed if there is a target; if Secrets may not be read, it is not. */
+const TARGETS = `/api/v1/secrets?${new URLSearchParams({ labelSelector: "onejob.dev/mirror-target", limit: "1" })}`;
 
 const helpOpen = signal(false);
 /** When `g` was pressed last, by the clock of events, which begins with the page. */
@@ -64,6 +71,8 @@ function Page() {
   if (section === "jobs") return <Jobs />;
   if (section === "cronjobs" && first && second) return <CronJobPage key={`${first}/${second}`} namespace={first} name={second} />;
   if (section === "cronjobs") return <CronJobs />;
+  if (section === "workflows" && first && second) return <WorkflowPage key={`${first}/${second}`} namespace={first} name={second} />;
+  if (section === "workflows") return <Workflows />;
   if (section === "create") return <Create />;
   if (section === "queue") return <Queue />;
   if (section === "mirrors") return <Mirrors />;
@@ -89,6 +98,7 @@ function nextTheme(): void {
 export function Frame() {
   const main = useRef<HTMLElement>(null);
   const here = place.value.path[0] ?? "";
+  const mirrors = (useAnswer<{ items: unknown[] }>(TARGETS, "").value?.items.length ?? 0) > 0;
   // Before the page can be seen: a key that answers it must not be missed.
   useLayoutEffect(() => {
     addEventListener("keydown", onKey);
@@ -104,7 +114,7 @@ export function Frame() {
       <header class="side">
         <a class="brand" href="#/" aria-label="onejob: overview"><img src={icon} alt="" /><span>onejob</span></a>
         <nav aria-label="Pages">
-          {PAGES.map(([path, title]) => (
+          {PAGES.filter(([path]) => path[0] !== "mirrors" || mirrors || here === "mirrors").map(([path, title]) => (
             <a key={title} href={href(path)} aria-current={(path[0] ?? "") === here ? "page" : undefined}>{title}</a>
           ))}
         </nav>
@@ -130,7 +140,8 @@ export function Frame() {
               ["/", "Filter or search"],
               ["j k, ↓ ↑", "Choose a row"],
               ["Enter", "Open the chosen row"],
-              ["s", "Suspend or resume the Job that is chosen or shown"],
+              ["← ↑ → ↓", "In the graph of a Workflow: move between its tasks"],
+              ["s", "Suspend or resume the Job or Workflow that is chosen or shown"],
               ["r", "Rerun it"],
               ["l", "Its logs"],
               ["x", "Delete it"],

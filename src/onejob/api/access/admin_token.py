@@ -69,4 +69,5 @@ class AdminTokenAuthenticator:
 
 
 def _read(path: Path) -> str:
+    """Return the token in the file. Raises NotTrusted, OSError."""
     return read_own_file(path).decode("ascii", "replace").strip()

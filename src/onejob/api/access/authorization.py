@@ -40,7 +40,8 @@ class Authorizer(Protocol):
     Concurrency: called on the event loop's thread and, for large writes, in the worker thread.
     """
 
-    def authorize(self, user: User, attributes: Attributes) -> Decision: ...
+    def authorize(self, user: User, attributes: Attributes) -> Decision:
+        """Return whether the user may perform the operation, and why."""
 
     def rules(self, user: User, namespace: str) -> Sequence[PolicyRule]:
         """Return all rules that apply to the user in a namespace, for SelfSubjectRulesReview and
@@ -165,6 +166,7 @@ def require(authorizer: Authorizer, user: User, attributes: Attributes) -> None:
 
 
 def _forbidden(user: User, wanted: Attributes, reason: str) -> Forbidden:
+    """Return the error of a request that is not permitted, in upstream's words."""
     if wanted.path:
         text = f'User "{user.name}" cannot {wanted.verb} path "{wanted.path}"'
         return Forbidden(f"forbidden: {text}{': ' + reason if reason else ''}")

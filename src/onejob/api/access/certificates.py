@@ -116,6 +116,7 @@ def server_names(listen_host: str) -> tuple[str, ...]:
 
 
 def _paths(directory: Path) -> Certificates:
+    """Return the paths of the certificates in a folder, whether they exist or not."""
     return Certificates(
         directory / "ca.crt",
         directory / "ca.key",
@@ -125,6 +126,8 @@ def _paths(directory: Path) -> Certificates:
 
 
 class _Authority(NamedTuple):
+    """Certificate authority with its key."""
+
     certificate: "x509.Certificate"
     key: "EllipticCurvePrivateKey"
 
@@ -165,6 +168,7 @@ def _usable_authority(paths: Certificates, now: datetime) -> _Authority | None:
 
 
 def _make_authority(paths: Certificates, now: datetime) -> _Authority:
+    """Create a certificate authority and write its files."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 
@@ -188,6 +192,7 @@ def _make_authority(paths: Certificates, now: datetime) -> _Authority:
 def _make_server_certificate(
     paths: Certificates, authority: _Authority, names: Sequence[str], now: datetime
 ) -> None:
+    """Create a serving certificate for these names and write its files."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -237,16 +242,19 @@ def _problem(
 
 
 def _expires_soon(certificate: "x509.Certificate", now: datetime) -> bool:
+    """Return whether the certificate has to be renewed."""
     return certificate.not_valid_after_utc - now < _RENEW_BEFORE
 
 
 def _load(path: Path) -> "x509.Certificate":
+    """Return the certificate in a PEM file. Raises OSError, ValueError."""
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(path.read_bytes())
 
 
 def _load_key(path: Path) -> "EllipticCurvePrivateKey":
+    """Return the ECDSA key in a PEM file. Raises OSError, ValueError."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
@@ -263,6 +271,7 @@ def _builder(
     start: datetime,
     end: datetime,
 ) -> "x509.CertificateBuilder":
+    """Return a certificate builder with the fields common to all certificates."""
     from cryptography import x509
 
     return (
@@ -277,6 +286,7 @@ def _builder(
 
 
 def _name(common_name: str) -> "x509.Name":
+    """Return a distinguished name of only a common name."""
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
@@ -284,6 +294,7 @@ def _name(common_name: str) -> "x509.Name":
 
 
 def _general_name(name: str) -> "x509.GeneralName":
+    """Return an IP address or DNS name as a subject alternative name."""
     from cryptography import x509
 
     try:
@@ -295,6 +306,7 @@ def _general_name(name: str) -> "x509.GeneralName":
 def _key_usage(
     *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
 ) -> "x509.KeyUsage":
+    """Return the key usage extension."""
     from cryptography import x509
 
     return x509.KeyUsage(
@@ -317,6 +329,7 @@ def new_key() -> "EllipticCurvePrivateKey":
 
 
 def key_pem(key: "EllipticCurvePrivateKey") -> bytes:
+    """Return a private key in PEM, unencrypted."""
     from cryptography.hazmat.primitives import serialization
 
     return key.private_bytes(
@@ -327,6 +340,7 @@ def key_pem(key: "EllipticCurvePrivateKey") -> bytes:
 
 
 def _pem(certificate: "x509.Certificate") -> bytes:
+    """Return the certificate in PEM."""
     from cryptography.hazmat.primitives import serialization
 
     return certificate.public_bytes(serialization.Encoding.PEM)

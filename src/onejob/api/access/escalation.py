@@ -97,6 +97,7 @@ class EscalationCheck:
 
 
 def _same_rights(new: Document, old: Document) -> bool:
+    """Return whether an update changes nothing but harmless metadata."""
     return _without_harmless_metadata(new) == _without_harmless_metadata(old)
 
 
@@ -109,5 +110,6 @@ def _without_harmless_metadata(document: Document) -> dict[str, Any]:
 
 
 def _forbidden(kind: Kind, name: str, text: str) -> Forbidden:
+    """Return the error of a write of a role or binding."""
     details = {"name": name, "group": kind.group, "kind": kind.plural}
     return Forbidden(f'{kind.resource} "{name}" is forbidden: {text}', details=details)

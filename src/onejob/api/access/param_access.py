@@ -57,6 +57,7 @@ class ParamAccess:
             raise Invalid(kind.kind, kind.group, name, [forbidden(f"spec.{field}", text)])
 
     def _refusal_of_kind(self, user: User, wanted: Mapping[str, Any]) -> str:
+        """Return why the user may not use this paramKind; "" if they may."""
         group, resource = self._resource_of(wanted)
         attributes = Attributes("get", group, "*", resource, namespace="*", name="*")
         if self._authorizer.authorize(user, attributes).allowed:
@@ -67,6 +68,7 @@ class ParamAccess:
         )
 
     def _refusal_of_reference(self, user: User, kind: Kind, spec: Mapping[str, Any]) -> str:
+        """Return why the user may not refer to these parameters; "" if they may."""
         reference = spec["paramRef"]
         stored = self._store.newest(Key(_BINDINGS[kind.resource], "", spec["policyName"]))
         policy = {} if stored is None else msgspec.json.decode(stored.value)["spec"]

@@ -70,6 +70,7 @@ def user_info(user: User) -> Document:
 
 
 def _token(spec: Document, authenticator: Authenticator) -> Document:
+    """Return the status of a TokenReview. Raises BadRequest."""
     token = _text(spec, "token")
     if not token:
         raise BadRequest("token is required for TokenReview in authentication")
@@ -94,6 +95,7 @@ def _token(spec: Document, authenticator: Authenticator) -> Document:
 
 
 def _rules(spec: Document, user: User, authorizer: Authorizer) -> Document:
+    """Return the status of a SelfSubjectRulesReview. Raises BadRequest."""
     namespace = _text(spec, "namespace")
     if not namespace:
         raise BadRequest("no namespace on request")
@@ -112,6 +114,7 @@ def _rule_document(rule: PolicyRule) -> Document:
 
 
 def _review_access(kind: Kind, spec: Document, user: User, authorizer: Authorizer) -> Document:
+    """Return the status of an access review of the user. Raises Invalid, BadRequest."""
     resource = spec.get("resourceAttributes")
     path = spec.get("nonResourceAttributes")
     if (resource is None) == (path is None):
@@ -134,6 +137,7 @@ def _review_access(kind: Kind, spec: Document, user: User, authorizer: Authorize
 
 
 def _status(decision: Decision) -> Document:
+    """Return a decision as the status of an access review."""
     status: Document = {"allowed": decision.allowed}
     if decision.reason:
         status["reason"] = decision.reason
@@ -141,6 +145,8 @@ def _status(decision: Decision) -> Document:
 
 
 def _attributes(given: Document) -> Attributes:
+    """Return the attributes of a request for a resource. Raises BadRequest for a field that is no
+    text."""
     return Attributes(
         verb=_text(given, "verb"),
         group=_text(given, "group"),
@@ -153,10 +159,14 @@ def _attributes(given: Document) -> Attributes:
 
 
 def _path(given: Document) -> Attributes:
+    """Return the attributes of a request for a path. Raises BadRequest for a field that is no
+    text."""
     return Attributes(verb=_text(given, "verb"), path=_text(given, "path"))
 
 
 def _subject(kind: Kind, spec: Document) -> User:
+    """Return the user that a SubjectAccessReview is about. Raises Invalid if it names neither user
+    nor group."""
     groups = spec.get("groups") or ()
     user = _text(spec, "user")
     if not user and not groups:
@@ -170,6 +180,8 @@ def _subject(kind: Kind, spec: Document) -> User:
 
 
 def _in_namespace(kind: Kind, namespace: str, spec: Document) -> Document:
+    """Return the spec of a review. Raises Invalid if a LocalSubjectAccessReview is about another
+    namespace."""
     resource = spec.get("resourceAttributes")
     if kind.kind != "LocalSubjectAccessReview" or resource is None:
         return spec
@@ -185,6 +197,7 @@ def _in_namespace(kind: Kind, namespace: str, spec: Document) -> Document:
 
 
 def _mapping(value: Any) -> Document:
+    """Return an object; an empty one for null. Raises BadRequest for another type."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -193,6 +206,7 @@ def _mapping(value: Any) -> Document:
 
 
 def _text(given: Document, field: str) -> str:
+    """Return a text field, "" if it is absent. Raises BadRequest for another type."""
     value = given.get(field) or ""
     if not isinstance(value, str):
         raise BadRequest(f"cannot unmarshal a review: {field} must be a string")

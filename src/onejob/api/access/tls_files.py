@@ -43,6 +43,7 @@ class TlsFiles:
         return _reloading_context(shown, lambda: self._load(own))
 
     def _load(self, own: Certificates) -> ssl.SSLContext:
+        """Return the TLS context of the user's files, or of the server's own. Raises BadTlsFile."""
         shown = own
         if self.certificate is not None and self.key is not None:
             _require_readable(self.certificate, self.key)
@@ -109,5 +110,6 @@ def _require_readable(*paths: Path) -> None:
 
 
 def _reason(error: OSError) -> str:
+    """Return OpenSSL's reason of an error in words, if there is one."""
     known = getattr(error, "reason", None)
     return str(known).replace("_", " ").lower() if known else str(error)

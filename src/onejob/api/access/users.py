@@ -36,7 +36,7 @@ class BadUsers(ValueError):
 
 
 class UserExists(BadUsers):
-    pass
+    """A user of that name exists."""
 
 
 class UserRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -48,6 +48,7 @@ class UserRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     expires_at: datetime | None = None
 
     def expired(self, now: datetime) -> bool:
+        """Return whether the token has expired."""
         return self.expires_at is not None and self.expires_at <= now
 
 
@@ -133,8 +134,10 @@ class UserTokenAuthenticator:
 
 
 def _hash(token: str) -> str:
+    """Return the SHA-256 digest of a token in hexadecimal."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def _write(path: Path, users: tuple[UserRecord, ...]) -> None:
+    """Replace the file of users, readable only by its owner."""
     write_private(path, msgspec.json.format(msgspec.json.encode(_File(users)), indent=1))

@@ -189,6 +189,7 @@ class Admission:
         return warnings if rules is None else [*warnings, *self._review_pods(rules, kind, doc)]
 
     def review_update(self, target: Target, new: Document, old: Document) -> list[str]:
+        """Return the warnings about an update. Raises the error that rejects it."""
         kind = target.kind
         resource = kind.resource
         if resource == NAMESPACES:
@@ -239,6 +240,7 @@ class Admission:
         return [f"its Pods will be refused: {refusal}"] if refusal else []
 
     def _review_class(self, kind: Kind, doc: Document, *, is_new: bool) -> None:
+        """Raise Forbidden if the PriorityClass would be a second global default."""
         if refusal := self._priorities.second_default(doc, is_new=is_new):
             raise self._count_refusal("Priority", kind, doc, refusal)
 
@@ -260,6 +262,8 @@ class Admission:
                 raise self._count_refusal("LimitRanger", kind, doc, refusal)
 
     def _rules_of(self, namespace: str) -> NamespaceRules | None:
+        """Return the policy of a namespace, from a cache by revision; None if it has none or does
+        not exist."""
         stored = self._store.newest(Key(NAMESPACES, "", namespace))
         if stored is None:
             return None
@@ -279,6 +283,8 @@ class Admission:
         return rules
 
     def _review_pods(self, rules: NamespaceRules, kind: Kind, doc: Document) -> list[str]:
+        """Return the warnings of Pod Security about a Pod or template. Raises Forbidden for a Pod
+        that violates the level."""
         policy = rules.pod_security
         if noted():
             _note_violations(policy, kind, doc)

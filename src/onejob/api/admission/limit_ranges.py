@@ -15,6 +15,8 @@ class Objects(Protocol):
 
 
 class LimitRanges:
+    """Limits in force, by namespace."""
+
     def __init__(self, store: Objects) -> None:
         self._store = store
         self._ranges: dict[str, dict[str, tuple[Limit, ...]]] = {}
@@ -41,6 +43,7 @@ class LimitRanges:
             self._ranges.pop(key.namespace, None)
 
     def reload(self) -> None:
+        """Replace all limits by the stored ones."""
         ranges: dict[str, dict[str, tuple[Limit, ...]]] = {}
         for stored in self._store.list(LIMIT_RANGES).items:
             limits = read_limits(msgspec.json.decode(stored.value))

@@ -24,6 +24,8 @@ _read_account = msgspec.json.Decoder(_Account).decode
 
 
 class PodAccounts:
+    """ServiceAccount admission of Pods."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         #: Revision and automount setting of each namespace's default account.
@@ -32,7 +34,8 @@ class PodAccounts:
     def admit(self, namespace: str, pod: Document) -> str:
         """Add the token volume to a new, valid Pod if its account requires it.
 
-        Returns the reason for a rejection, or "".
+        Returns the reason for a rejection: another account than `default` that does not exist.
+        Returns "" if the Pod is admitted.
         """
         spec = pod["spec"]
         name = spec.get("serviceAccountName", DEFAULT_ACCOUNT)
@@ -51,6 +54,12 @@ class PodAccounts:
         return ""
 
     def _default_automounts(self, namespace: str) -> bool | None:
+        """Return the automount setting of the namespace's default account, from a cache by
+        revision.
+
+        None if it is not set or the account does not exist yet; such Pods are admitted, without the
+        volume.
+        """
         stored = self._store.newest(Key(_ACCOUNTS, namespace, DEFAULT_ACCOUNT))
         if stored is None:
             # A controller creates it shortly after its namespace.

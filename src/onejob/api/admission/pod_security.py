@@ -51,6 +51,7 @@ def _judged(
 
 
 def _annotations(pod: Document) -> tuple[tuple[str, str], ...]:
+    """Return the annotations that the checks read."""
     from onejob.planning.pod_security.baseline import READ_ANNOTATIONS
 
     annotations: Mapping[str, str] = (pod.get("metadata") or {}).get("annotations") or {}
@@ -67,6 +68,7 @@ def images_changed(new: Document, old: Document) -> bool:
 
 
 def _images(pod: Document) -> dict[tuple[str, str], Any]:
+    """Return the image of each container, by field and container name."""
     spec = pod.get("spec") or {}
     return {
         (field, container["name"]): container.get("image")
@@ -113,6 +115,7 @@ def namespace_warnings(store: Store, new: Document, old: Document) -> Sequence[s
 
 
 def _labels(document: Document) -> Mapping[str, str]:
+    """Return the labels of a document."""
     return document["metadata"].get("labels") or {}
 
 

@@ -50,10 +50,12 @@ class Priorities:
         self._set(classes)
 
     def reload(self) -> None:
+        """Replace all classes by the stored ones."""
         stored = self._store.list(PRIORITY_CLASSES).items
         self._set({item.key.name: _read(item.value) for item in stored})
 
     def _set(self, classes: dict[str, PriorityClass]) -> None:
+        """Replace the classes and the default."""
         # Replace rather than modify: the worker thread may be reading the dict.
         self._classes = classes
         self._default = default_class(classes.values())
@@ -92,10 +94,12 @@ class Priorities:
         )
 
     def _find_class(self, name: str) -> PriorityClass | None:
+        """Return the class of this name, stored or built in; None if there is none."""
         return self._classes.get(name) or SYSTEM_CLASSES.get(name)
 
 
 def _read(document: bytes) -> PriorityClass:
+    """Return the PriorityClass in a document."""
     read = msgspec.json.decode(document, type=_Stored)
     name = read.metadata["name"]
     return PriorityClass(name, read.value, read.preemption_policy, read.global_default)

@@ -75,6 +75,7 @@ class _Usage:
         return True
 
     def of(self, resource: str, name: str) -> ObjectUsage | None:
+        """Return the usage of one object; None if it is not counted."""
         return self._objects.get((resource, name))
 
 
@@ -108,6 +109,7 @@ class Quotas:
 
     @property
     def namespaces(self) -> Iterable[str]:
+        """Namespaces with quotas."""
         return tuple(self._quotas)
 
     def refusal(self, key: Key, document: Document, *, created: bool) -> str:
@@ -167,6 +169,7 @@ class Quotas:
                 self.on_change(namespace)
 
     def _quota_staged(self, namespace: str, name: str, value: bytes | None) -> None:
+        """Take over a staged change of a quota; `value` None removes it."""
         quotas = self._quotas.setdefault(namespace, {})
         before = quotas.pop(name, None)
         if value is not None:
@@ -207,6 +210,7 @@ _read_pod = msgspec.json.Decoder(_Pod).decode
 
 
 def _usage_of(resource: str, value: bytes) -> ObjectUsage:
+    """Return the usage of an object by its document."""
     if resource == PODS:
         pod = _read_pod(value)
         return _pod_usage(bytes(pod.spec), pod.status.phase in ("Succeeded", "Failed"))
@@ -217,4 +221,5 @@ def _usage_of(resource: str, value: bytes) -> ObjectUsage:
 
 @lru_cache(maxsize=256)
 def _pod_usage(spec: bytes, ended: bool) -> ObjectUsage:
+    """Return the usage of a Pod by its encoded spec, from a cache."""
     return pod_usage(msgspec.json.decode(spec), ended=ended)

@@ -18,6 +18,7 @@ TEMPLATE_RESOURCES: Final = frozenset(_TEMPLATES)
 
 
 def template_of(resource: str, document: Document) -> Document | None:
+    """Return the Pod template in a document of this resource; None if it is absent or empty."""
     template = document
     for field in _TEMPLATES[resource]:
         template = template.get(field) or {}

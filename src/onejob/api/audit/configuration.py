@@ -7,6 +7,8 @@ from onejob.api.audit.log_file import Rotation
 
 @dataclass(frozen=True, slots=True)
 class AuditSettings:
+    """Settings of the audit log."""
+
     policy_file: str
     #: Path of the log file; "-" is stdout.
     log_path: str

@@ -44,6 +44,9 @@ class Rotation:
 
 
 class AuditLog:
+    """Queue of audit lines and the thread that writes them. Lines beyond the queue's limit are
+    dropped and counted."""
+
     def __init__(self, path: str, rotation: Rotation, now: Callable[[], datetime]) -> None:
         """Open the file and start the thread. A `path` of "-" is stdout. Raises CannotAudit."""
         self._path = None if path == "-" else Path(path)
@@ -75,6 +78,7 @@ class AuditLog:
         self._put(make, size)
 
     def _put(self, line: bytes | Make, size: int) -> None:
+        """Queue a line without waiting, or drop it if the queue is full."""
         with self._lock:
             if self._waiting_bytes + size > _MAX_QUEUED_BYTES:
                 self.dropped += 1
@@ -96,6 +100,7 @@ class AuditLog:
         self._thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
+        """Write queued lines in batches, in the log's thread, until the log is closed."""
         while True:
             lines = [self._queue.get()]
             while len(lines) < 1000:
@@ -124,6 +129,10 @@ class AuditLog:
             return b""
 
     def _append(self, lines: list[bytes]) -> None:
+        """Write lines, all or none; rotate the file first if it is full.
+
+        A failure is logged once, and its lines are counted as dropped.
+        """
         if not lines:
             return
         try:
@@ -158,9 +167,12 @@ class AuditLog:
             os.ftruncate(self._file.fileno(), start)
 
     def _size(self) -> int:
+        """Return the size of the file; 0 for stdout."""
         return os.fstat(self._file.fileno()).st_size if self._path is not None else 0
 
     def _open(self) -> IO[bytes]:
+        """Return the open log: the file, created if necessary, or a copy of stdout. Raises
+        OSError."""
         if self._path is None:
             return os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -47,6 +47,8 @@ def load_policy(path: str) -> AuditPolicy:
 
 
 class Auditor:
+    """Factory of audit records, by the policy."""
+
     def __init__(
         self, policy: AuditPolicy, log: AuditLog, now: Callable[[], datetime], rng: Random
     ) -> None:
@@ -174,6 +176,7 @@ class AuditedRequest:
         return any(record.recording.has_request for record in self._records)
 
     def note(self, name: str, text: str) -> None:
+        """Set an annotation of the event."""
         self._notes[name] = text
 
     def body(self, piece: bytes) -> None:
@@ -231,6 +234,7 @@ class AuditedRequest:
         return self._records
 
     def _write(self, record: _Record, stage: str) -> None:
+        """Write the event of a stage, if the policy selects that stage."""
         event = self._at_stage(record, stage)
         if event is not None:
             self._auditor.log.write(msgspec.json.encode(event) + b"\n")
@@ -251,7 +255,7 @@ class AuditedRequest:
 
 
 def _without_managed_fields(recording: Recording, document: Any) -> Any:
-    """Remove managedFields from the document if the policy omits them."""
+    """Remove managedFields from a document, in place, if the policy omits them, and return it."""
     if not recording.omit_managed_fields or not isinstance(document, dict):
         return document
     for each in (document, *(document.get("items") or ())):
@@ -275,6 +279,7 @@ def _user_document(user: User | None) -> dict[str, Any]:
 
 
 def _reference(wanted: Attributes) -> dict[str, str]:
+    """Return the object that a request is about, without empty fields."""
     fields = {
         "resource": wanted.resource,
         "namespace": wanted.namespace,
@@ -295,6 +300,7 @@ def _status(code: int, answer: Any) -> dict[str, Any]:
 
 
 def _json(body: bytes, content_type: str) -> Any:
+    """Return a decoded JSON body; None for other types and malformed bodies."""
     if not content_type.startswith("application/json"):
         return None
     try:

@@ -26,7 +26,7 @@ _STEP: Final = re.compile(
 
 
 class BadPath(ValueError):
-    pass
+    """The path is not a JSON path of this subset."""
 
 
 def parse_path(text: str) -> "JsonPath":
@@ -45,6 +45,12 @@ def parse_path(text: str) -> "JsonPath":
 
 
 class Step(msgspec.Struct, frozen=True):
+    """Step of a JSON path: a field name, a list index, or list items.
+
+    `name` or `index` is set; if neither is, the step selects the items whose `field` has the text
+    `wanted`, or all items if `field` is empty.
+    """
+
     name: str | None = None
     index: int | None = None
     field: tuple[str, ...] = ()
@@ -52,6 +58,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def _parse_step(match: "re.Match[str]") -> Step:
+    """Return the step of a match of `_STEP`."""
     if match["name"] is not None:
         return Step(re.sub(r"\\(.)", r"\1", match["name"]))
     if match["index"] is not None:
@@ -64,23 +71,26 @@ def _parse_step(match: "re.Match[str]") -> Step:
 
 
 class JsonPath:
+    """Parsed JSON path."""
+
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
 
     def first(self, value: Any) -> Any:
         """Return the first value at the path; None if there is none."""
-        return next(self._find(value, 0), None)
+        return next(self._values_from(value, 0), None)
 
     def all(self, value: Any) -> list[Any]:
         """Return all values at the path, in document order."""
-        return list(self._find(value, 0))
+        return list(self._values_from(value, 0))
 
-    def _find(self, value: Any, number: int) -> Iterator[Any]:
+    def _values_from(self, value: Any, number: int) -> Iterator[Any]:
+        """Yield the values that the steps from `number` on select in `value`."""
         if number == len(self._steps):
             yield value
             return
         for found in _select(value, self._steps[number]):
-            yield from self._find(found, number + 1)
+            yield from self._values_from(found, number + 1)
 
 
 def _select(value: Any, step: Step) -> Iterator[Any]:
@@ -93,23 +103,30 @@ def _select(value: Any, step: Step) -> Iterator[Any]:
             yield value[step.index]
     elif isinstance(value, list):
         for item in value:
-            if not step.field or _text_at(item, step.field) == step.wanted:
+            if not step.field or _value_at(item, step.field) == step.wanted:
                 yield item
 
 
-def _text_at(value: Any, names: Sequence[str]) -> Any:
+def _value_at(value: Any, names: Sequence[str]) -> Any:
+    """Return the value at nested field names; None if there is none."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 class Columns:
+    """Columns of a custom kind in Tables; by default its name and age.
+
+    Columns with an invalid path have empty cells.
+    """
+
     def __init__(self, raw: Sequence[Mapping[str, Any]]) -> None:
         raw = raw or [AGE_COLUMN]
         self.definitions: list[dict[str, Any]] = [NAME, *map(_definition, raw)]
         self._cells = [(column["type"], _path_or_none(column["jsonPath"])) for column in raw]
 
     def cells(self, doc: Document, now: datetime) -> list[Any]:
+        """Return the cells of an object, the name first; None for a column without a value."""
         found: list[Any] = [name_of(doc)]
         for kind, path in self._cells:
             value = None if path is None else path.first(doc)
@@ -118,6 +135,7 @@ class Columns:
 
 
 def _path_or_none(text: str) -> JsonPath | None:
+    """Return the parsed path; None if it is invalid."""
     try:
         return parse_path(text)
     except BadPath:
@@ -125,6 +143,7 @@ def _path_or_none(text: str) -> JsonPath | None:
 
 
 def _definition(column: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the definition of a column in a Table."""
     described = f"Custom resource definition column (in JSONPath format): {column['jsonPath']}"
     return {
         "name": column["name"],
@@ -136,6 +155,7 @@ def _definition(column: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cell(kind: str, value: Any, now: datetime) -> Any:
+    """Return a value as a cell of the column's type; None if it has another type."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     match kind:
         case "integer":

@@ -110,7 +110,7 @@ def _check_versions(
             schema["openAPIV3Schema"],
             f"{place}.openAPIV3Schema",
             has_status=any(with_status) if which is None else with_status[which],
-            accepted=before.get(versions[which or 0].get("name", "")) == schema,
+            unchanged=before.get(versions[which or 0].get("name", "")) == schema,
         )
     for place, subresources, _ in _values_by_version(versions, "subresources", "spec.subresources"):
         yield from _check_scale((subresources or {}).get("scale"), f"{place}.scale")

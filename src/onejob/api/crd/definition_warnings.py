@@ -20,6 +20,7 @@ def schema_warnings(new: Document, old: Document | None = None) -> list[str]:
 
 
 def _warnings(doc: Document) -> Iterator[str]:
+    """Yield warnings about the schemas of a definition."""
     schemas = [
         (version.get("schema") or {}).get("openAPIV3Schema") or {}
         for version in (doc.get("spec") or {}).get("versions") or ()
@@ -43,6 +44,7 @@ def _kind_of_set_items(node: Mapping[str, Any]) -> str:
 
 
 def _nodes(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield a schema and all schemas inside it."""
     waiting = [schema]
     while waiting:
         node = waiting.pop()

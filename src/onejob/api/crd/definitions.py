@@ -19,6 +19,8 @@ _COLUMNS: Final = [NAME, column("Created At", "When the object was created.", ty
 
 
 class DefinitionStrategy(BaseStrategy):
+    """Strategy of CustomResourceDefinitions."""
+
     unconditional_update = False
     any_finalizer = True
 

@@ -26,6 +26,7 @@ _HEX: Final = "[0-9a-fA-F]"
 
 
 def _uuid(version: str, variant: str) -> "Callable[[str], bool]":
+    """Return the test for UUIDs of a version and variant, given as patterns."""
     pattern = re.compile(rf"{_HEX}{{8}}-?{_HEX}{{4}}-?{version}-?{variant}-?{_HEX}{{12}}")
     return lambda text: pattern.fullmatch(text) is not None
 

@@ -30,10 +30,13 @@ _STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\['(?P<quoted>(?:[^'\\]|\\.)*)
 
 @dataclass(slots=True)
 class _Totals:
+    """Estimated cost of all rules of a schema, and of each."""
+
     cost: int = 0
     rules: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, cost: int, path: str) -> None:
+        """Add the cost of the rule at `path`."""
         self.cost += cost
         self.rules.append((cost, path))
 
@@ -171,6 +174,7 @@ def _leads_to_a_field(path: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _unescaped(text: str) -> str:
+    """Return a text with its backslash escapes removed."""
     return re.sub(r"\\(.)", r"\1", text)
 
 
@@ -182,6 +186,7 @@ def _check_rule(
     uncorrelated: str,
     totals: _Totals,
 ) -> Iterator[FieldError]:
+    """Yield the errors of a rule, and add its estimated cost to `totals`."""
     try:
         rule = ValidationRule({**raw, "messageExpression": ""}, declared)
     except WrongResult as error:
@@ -210,6 +215,7 @@ def _check_rule(
 def _check_message(
     raw: Mapping[str, Any], path: str, declared: Type, totals: _Totals
 ) -> Iterator[FieldError]:
+    """Yield the errors of a rule's messageExpression, and add its estimated cost to `totals`."""
     if not raw.get("messageExpression"):
         return
     place = f"{path}.messageExpression"

@@ -57,9 +57,12 @@ class ValidationRule:
 
     @property
     def name(self) -> str:
+        """Name of the rule in messages: its message, or its text."""
         return str(self.raw.get("message") or "").strip() or self.text
 
     def evaluate(self, values: Mapping[str, Any], budget: Budget) -> bool:
+        """Return whether the values satisfy the rule. Raises EvaluationError; charges the
+        budget."""
         return bool(self.program.evaluate(values, budget))
 
     def failure(self, values: Mapping[str, Any], budget: Budget) -> str:
@@ -109,6 +112,8 @@ class RuleSet:
                 below.check(item, previous, (path, index), errors, budget)
 
     def _member(self, name: str) -> "RuleSet | None":
+        """Return the rules of a property, created on first use; None if the schema has no such
+        property."""
         made = self._made.get(name)
         if made is None:
             node = self.node.property(name) or self.node.values
@@ -133,6 +138,7 @@ class RuleSet:
     def _evaluate(
         self, value: Any, old: Any, path: Path, errors: list[FieldError], budget: Budget
     ) -> None:
+        """Evaluate the rules on a value and all values inside it; add their errors to `errors`."""
         field = render_path(path) or "<nil>"
         kind = self.node.type
         unchanged = old is not UNRELATED and type(value) is type(old) and value == old

@@ -1,9 +1,13 @@
-"""Structural schema validation for CRDs, including defaults and rules. Pure functions."""
+"""Validation of CRD schemas: field usage, structural rules, defaults, CEL rules and selectable
+fields.
+
+Pure functions that yield FieldErrors.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from onejob.api.crd.columns import BadPath, parse_path
 from onejob.api.crd.pruning import prune
@@ -69,13 +73,17 @@ _ROOT_FIELD_NAMES: Final = (
 )
 _META: Final = ("apiVersion", "kind", "metadata")
 
+#: Place of a schema in the one that contains it; parts of messages depend on it.
+_Level: TypeAlias = Literal["root", "item", "field"]
+
 
 def check_schema(
-    schema: Mapping[str, Any], path: str, *, has_status: bool, accepted: bool
+    schema: Mapping[str, Any], path: str, *, has_status: bool, unchanged: bool
 ) -> Iterator[FieldError]:
-    """Yield the errors of a schema.
+    """Yield the errors of the schema of one version of a definition.
 
-    `accepted`: the same schema was valid before, so its rules need no new cost estimate.
+    `has_status` restricts the fields at the root, as the status subresource requires. `unchanged`:
+    the stored definition has the same schema, so its CEL rules are not checked again.
     """
     if _depth(schema) > MAX_DEPTH:
         yield forbidden(path, f"schemas may not be nested deeper than {MAX_DEPTH} levels")
@@ -95,8 +103,8 @@ def check_schema(
             yield invalid(path, OMITTED, text)
     if schema.get("nullable"):
         yield forbidden(f"{path}.nullable", "nullable cannot be true at the root")
-    general = list(_general_errors(schema, path, _Context(root=True)))
-    if _has_unsupported(schema):
+    general = list(_field_errors(schema, path, _Position(root=True)))
+    if _has_unsupported_field(schema):
         # As upstream: structural checks are skipped in this case.
         yield from general
         return
@@ -105,7 +113,7 @@ def check_schema(
     defaults = [] if structural else list(_default_errors(schema, path))
     yield from defaults
     yield from general
-    if not (structural or defaults or general or accepted) and Node(schema).has_rules:
+    if not (structural or defaults or general or unchanged) and Node(schema).has_rules:
         from onejob.api.crd.rule_checks import check_defaults_by_rules, check_schema_rules
 
         rules = list(check_schema_rules(schema, path))
@@ -113,7 +121,11 @@ def check_schema(
 
 
 def _depth(schema: Any) -> int:
-    """Return the depth of a schema. Not recursive, because the schema may be arbitrarily deep."""
+    """Return the nesting depth of a schema, at most MAX_DEPTH + 1; schemas inside junctors do not
+    count.
+
+    Not recursive, because the schema may be arbitrarily deep.
+    """
     deepest = 0
     waiting = [(schema, 1)]
     while waiting:
@@ -124,19 +136,22 @@ def _depth(schema: Any) -> int:
     return deepest
 
 
-def _has_unsupported(schema: Mapping[str, Any]) -> bool:
+def _has_unsupported_field(schema: Mapping[str, Any]) -> bool:
     """Return whether the schema uses a field that structural schemas do not support."""
     if any(schema.get(field) for field in _UNSUPPORTED) or isinstance(schema.get("items"), list):
         return True
     below = (*children(schema, ""), *junctors(schema, ""))
-    return any(_has_unsupported(node) for _, node in below)
+    return any(_has_unsupported_field(node) for _, node in below)
 
 
 # --- structural -----------------------------------------------------------------------------
 
 
-def _structural_errors(schema: Mapping[str, Any], path: str, level: str) -> Iterator[FieldError]:
-    """Yield violations of the rules for structural schemas."""
+def _structural_errors(schema: Mapping[str, Any], path: str, level: _Level) -> Iterator[FieldError]:
+    """Yield violations of the rules for structural schemas, in this schema and all below it.
+
+    `level` is the place of this schema in its parent.
+    """
     kind = schema.get("type") or ""
     if kind == "array" and not isinstance(schema.get("items"), Mapping):
         yield required(f"{path}.items", "must be specified")
@@ -144,18 +159,20 @@ def _structural_errors(schema: Mapping[str, Any], path: str, level: str) -> Iter
         yield from _structural_errors(below, place, "item" if place == f"{path}.items" else "field")
     if level == "root" and schema.get("additionalProperties") is not None:
         yield forbidden(f"{path}.additionalProperties", "must not be used at the root")
-    yield from _extensions(schema, path)
-    yield from _value_validation(schema, path, schema)
-    yield from _type_of_node(schema, kind, path, level)
-    checked = level == "root" or bool(schema.get(EMBEDDED))
+    yield from _int_or_string_errors(schema, path)
+    yield from _junctor_and_pattern_errors(schema, path)
+    yield from _type_errors(schema, kind, path, level)
+    is_resource = level == "root" or bool(schema.get(EMBEDDED))
     properties = schema.get("properties") or {}
     for name in ("kind", "apiVersion"):
-        if checked and name in properties and properties[name].get("type") != "string":
+        if is_resource and name in properties and properties[name].get("type") != "string":
             given = properties[name].get("type") or ""
             yield invalid(f"{path}.properties[{name}].type", given, "must be string")
     if "metadata" in properties:
         place = f"{path}.properties[metadata]"
-        yield from _metadata(properties["metadata"], place, checked, level)
+        yield from _metadata_errors(
+            properties["metadata"], place, must_be_object=is_resource, is_root=level == "root"
+        )
     if schema.get(EMBEDDED) and not schema.get(PRESERVE) and not properties:
         yield required(
             f"{path}.properties",
@@ -164,12 +181,14 @@ def _structural_errors(schema: Mapping[str, Any], path: str, level: str) -> Iter
         )
     if level == "root":
         # As upstream: only checked at the root.
-        yield from _completeness(schema, schema, path, path)
+        for place, below in junctors(schema, path):
+            yield from _undeclared_errors(below, schema, path, place)
 
 
-def _type_of_node(
-    schema: Mapping[str, Any], kind: str, path: str, level: str
+def _type_errors(
+    schema: Mapping[str, Any], kind: str, path: str, level: _Level
 ) -> Iterator[FieldError]:
+    """Yield errors of `type` and of the fields of an embedded resource that depend on it."""
     place = f"{path}.type"
     if schema.get(EMBEDDED) and kind != "object":
         text = "must be object if x-kubernetes-embedded-resource is true"
@@ -188,12 +207,17 @@ def _type_of_node(
         yield invalid(place, kind, "must be object at the root")
 
 
-def _metadata(
-    schema: Mapping[str, Any], path: str, checked: bool, level: str
+def _metadata_errors(
+    schema: Mapping[str, Any], path: str, *, must_be_object: bool, is_root: bool
 ) -> Iterator[FieldError]:
-    if checked and schema.get("type") != "object":
+    """Yield errors of the schema of a property `metadata`.
+
+    `must_be_object`: its parent is a resource. `is_root`: its parent is the root, where only names
+    may be restricted.
+    """
+    if must_be_object and schema.get("type") != "object":
         yield invalid(f"{path}.type", schema.get("type") or "", "must be object")
-    if level != "root":
+    if not is_root:
         return
     others = {
         field
@@ -209,7 +233,8 @@ def _metadata(
         )
 
 
-def _extensions(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _int_or_string_errors(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield errors of extensions that x-kubernetes-int-or-string excludes."""
     if schema.get(INT_OR_STRING):
         for field in (PRESERVE, EMBEDDED):
             if schema.get(field):
@@ -217,28 +242,30 @@ def _extensions(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
                 yield invalid(f"{path}.{field}", True, text)
 
 
-def _value_validation(
-    schema: Mapping[str, Any], path: str, holder: Mapping[str, Any]
-) -> Iterator[FieldError]:
+def _junctor_and_pattern_errors(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield errors of the fields inside junctors (allOf, anyOf, oneOf, not), and of an invalid
+    pattern."""
     for place, below in junctors(schema, path):
-        if _is_int_or_string_pattern(schema, place, path):
+        if _is_int_or_string_any_of(schema, place, path):
             continue
         first = place == f"{path}.allOf[0]"
         plain = first and below.get("anyOf") == _INT_OR_STRING_ANY_OF
-        yield from _nested(below, place, skip_any_of=plain)
+        yield from _errors_in_junctor(below, place, skip_any_of=plain)
     pattern = schema.get("pattern")
     if pattern:
-        problem = _bad_pattern(pattern)
+        problem = _pattern_problem(pattern)
         if problem:
             text = f"must be a valid regular expression, but isn't: {problem}"
             yield invalid(f"{path}.pattern", pattern, text)
 
 
-def _is_int_or_string_pattern(schema: Mapping[str, Any], place: str, path: str) -> bool:
+def _is_int_or_string_any_of(schema: Mapping[str, Any], place: str, path: str) -> bool:
+    """Return whether the junctor at `place` is part of the anyOf that describes int-or-string."""
     return place.startswith(f"{path}.anyOf[") and schema["anyOf"] == _INT_OR_STRING_ANY_OF
 
 
-def _bad_pattern(pattern: str) -> str:
+def _pattern_problem(pattern: str) -> str:
+    """Return the error message of an invalid regular expression; "" if it is valid."""
     from onejob.cel.errors import EvaluationError
     from onejob.cel.library.regex import compile_pattern
 
@@ -249,43 +276,40 @@ def _bad_pattern(pattern: str) -> str:
     return ""
 
 
-def _nested(
+def _errors_in_junctor(
     schema: Mapping[str, Any], path: str, *, skip_any_of: bool = False
 ) -> Iterator[FieldError]:
-    """Yield errors for fields that are forbidden inside a junctor (allOf, anyOf, oneOf, not).
+    """Yield errors for fields that are forbidden inside a junctor.
 
-    There a schema may restrict values but not describe them.
+    There a schema may restrict values but not describe them. `skip_any_of` permits the types of an
+    int-or-string.
     """
     for place, below in junctors(schema, path):
         if not (skip_any_of and place.startswith(f"{path}.anyOf[")):
-            yield from _nested(below, place)
+            yield from _errors_in_junctor(below, place)
     for place, below in children(schema, path):
         if place != f"{path}.additionalProperties":
-            yield from _nested(below, place)
+            yield from _errors_in_junctor(below, place)
     for field, text in _FORBIDDEN_IN_JUNCTORS:
         if schema.get(field) not in (None, "", False, [], ()):
             yield forbidden(f"{path}.{field}", text)
     if "metadata" in (schema.get("properties") or {}):
-        text = "must not be specified in a nested context"
+        text = "must not be specified in a nested position"
         yield forbidden(f"{path}.properties[metadata]", text)
     pattern = schema.get("pattern")
-    if pattern and (problem := _bad_pattern(pattern)):
+    if pattern and (problem := _pattern_problem(pattern)):
         text = f"must be a valid regular expression, but isn't: {problem}"
         yield invalid(f"{path}.pattern", pattern, text)
-
-
-def _completeness(
-    schema: Mapping[str, Any], outer: Mapping[str, Any], path: str, outer_path: str
-) -> Iterator[FieldError]:
-    """Yield errors for fields that a junctor restricts but the schema outside does not describe."""
-    for place, below in junctors(schema, path):
-        yield from _undeclared_errors(below, outer, outer_path, place)
 
 
 def _undeclared_errors(
     below: Mapping[str, Any], outer: Mapping[str, Any], outer_path: str, path: str
 ) -> Iterator[FieldError]:
-    """Yield an error for each field of a nested schema that the outer one does not define."""
+    """Yield an error for each field that a schema inside a junctor restricts but the outer one does
+    not define.
+
+    `below`, at `path`, is the schema inside; `outer` is the schema of the same value outside.
+    """
     known = outer.get("properties") or {}
     for name, inner in (below.get("properties") or {}).items():
         place = f"{outer_path}.properties[{name}]"
@@ -308,7 +332,7 @@ def _undeclared_errors(
 
 
 def _default_errors(schema: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """Yield errors of default values that the schema itself rejects."""
+    """Yield errors of defaults that contain unknown fields or that the schema itself rejects."""
     default = schema.get("default")
     if default is not None:
         node = Node(schema)
@@ -324,34 +348,41 @@ def _default_errors(schema: Mapping[str, Any], path: str) -> Iterator[FieldError
         yield from _default_errors(below, place)
 
 
-# --- the rest -------------------------------------------------------------------------------
+# --- fields -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Context:
+class _Position:
+    """Position of a schema in the definition, as far as it restricts the schema's fields."""
+
     root: bool = False
     #: Reason why no default may be set; "" if one may.
     no_defaults: str = ""
     inside_meta: bool = False
 
 
-def _general_errors(
-    schema: Mapping[str, Any], path: str, context: _Context
+def _field_errors(
+    schema: Mapping[str, Any], path: str, position: _Position
 ) -> Iterator[FieldError]:
+    """Yield errors of fields that are unsupported, misplaced or contradictory, in this schema and
+    all below it.
+
+    Unlike the structural errors, they are always reported.
+    """
     kind = schema.get("type") or ""
     if kind and kind not in _TYPES:
         yield not_supported(f"{path}.type", kind, _TYPES)
     if kind == "null":
         text = "type cannot be set to null, use nullable as an alternative"
         yield forbidden(f"{path}.type", text)
-    if schema.get("default") is not None and context.no_defaults:
-        yield forbidden(f"{path}.default", f"must not be set {context.no_defaults}")
+    if schema.get("default") is not None and position.no_defaults:
+        yield forbidden(f"{path}.default", f"must not be set {position.no_defaults}")
     for field in _UNSUPPORTED:
         if schema.get(field):
             yield forbidden(f"{path}.{field}", f"{field} is not supported")
     if isinstance(schema.get("items"), list):
         yield forbidden(f"{path}.items", "items must be a schema object and not an array")
-    if context.inside_meta and schema.get(EMBEDDED):
+    if position.inside_meta and schema.get(EMBEDDED):
         yield forbidden(f"{path}.{EMBEDDED}", "must not be used inside of resource meta")
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
@@ -362,24 +393,30 @@ def _general_errors(
         yield forbidden(f"{path}.additionalProperties", text)
     if schema.get(PRESERVE) is False:
         yield invalid(f"{path}.{PRESERVE}", False, "must be true or undefined")
-    yield from _map_and_list_types(schema, kind, path)
+    yield from _list_and_map_type_errors(schema, kind, path)
     for place, below in children(schema, path):
-        yield from _general_errors(below, place, _child_context(context, schema, place, path))
+        yield from _field_errors(below, place, _position_of_child(position, schema, place, path))
     for place, below in junctors(schema, path):
-        yield from _general_errors(below, place, replace(context, root=False))
+        yield from _field_errors(below, place, replace(position, root=False))
 
 
-def _child_context(context: _Context, schema: Mapping[str, Any], place: str, path: str) -> _Context:
+def _position_of_child(
+    position: _Position, schema: Mapping[str, Any], place: str, path: str
+) -> _Position:
+    """Return the position of the subschema at `place`, given that of its parent at `path`."""
     name = place.removeprefix(f"{path}.properties[").removesuffix("]")
     if place.startswith(f"{path}.properties[") and name in _META:
-        if context.root:
-            return _Context(no_defaults=f"in top-level {name}", inside_meta=True)
+        if position.root:
+            return _Position(no_defaults=f"in top-level {name}", inside_meta=True)
         if schema.get(EMBEDDED):
-            return replace(context, inside_meta=True)
-    return replace(context, root=False)
+            return replace(position, inside_meta=True)
+    return replace(position, root=False)
 
 
-def _map_and_list_types(schema: Mapping[str, Any], kind: str, path: str) -> Iterator[FieldError]:
+def _list_and_map_type_errors(
+    schema: Mapping[str, Any], kind: str, path: str
+) -> Iterator[FieldError]:
+    """Yield errors of x-kubernetes-map-type, -list-type and -list-map-keys."""
     map_type, list_type = schema.get(MAP_TYPE), schema.get(LIST_TYPE)
     place = f"{path}.type"
     if map_type is not None and kind != "object":
@@ -399,14 +436,15 @@ def _map_and_list_types(schema: Mapping[str, Any], kind: str, path: str) -> Iter
         yield invalid(place, list_type, text) if list_type else required(place, text)
     items = schema.get("items")
     if list_type in ("set", "map") and isinstance(items, Mapping):
-        yield from _items_of_lists(items, list_type, keys, f"{path}.items")
+        yield from _list_item_errors(items, list_type, keys, f"{path}.items")
     if list_type == "map":
-        yield from _list_map_keys(items, keys, path)
+        yield from _list_key_errors(items, keys, path)
 
 
-def _items_of_lists(
+def _list_item_errors(
     items: Mapping[str, Any], list_type: str, keys: Sequence[str], path: str
 ) -> Iterator[FieldError]:
+    """Yield errors of the items of a list of type `set` or `map`."""
     if items.get("nullable"):
         text = f"cannot be nullable when {LIST_TYPE} is {list_type}"
         yield forbidden(f"{path}.nullable", text)
@@ -433,7 +471,8 @@ def _items_of_lists(
             yield forbidden(f"{place}.nullable", text)
 
 
-def _list_map_keys(items: Any, keys: Sequence[str], path: str) -> Iterator[FieldError]:
+def _list_key_errors(items: Any, keys: Sequence[str], path: str) -> Iterator[FieldError]:
+    """Yield errors of x-kubernetes-list-map-keys of a list of type `map`."""
     place = f"{path}.{LIST_KEYS}"
     if not keys:
         yield required(place, f"must not be empty if {LIST_TYPE} is map")
@@ -462,6 +501,7 @@ def _list_map_keys(items: Any, keys: Sequence[str], path: str) -> Iterator[Field
 def check_selectable_fields(
     fields: Sequence[Mapping[str, Any]], schema: Mapping[str, Any], path: str
 ) -> Iterator[FieldError]:
+    """Yield errors of the paths in `selectableFields` of a version, given its schema."""
     seen: set[str] = set()
     for index, field in enumerate(fields):
         place, text = f"{path}[{index}].jsonPath", field.get("jsonPath", "")

@@ -77,6 +77,7 @@ class Definitions:
                     raise ValueError(f"the server has {other.kind} of {other.group} itself")
 
     def remove(self, name: str) -> None:
+        """Stop serving the kinds of a definition."""
         _, kinds = self._installed.pop(name, (None, ()))
         if kinds:
             self._service.kinds.change(removed=kinds)
@@ -112,6 +113,7 @@ def served_versions(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def kinds_of(
     spec: Mapping[str, Any], names: Mapping[str, Any], versions: Sequence[Mapping[str, Any]]
 ) -> tuple[Kind, ...]:
+    """Return the kinds of a definition's served versions."""
     resource = f"{names['plural']}.{spec['group']}"
     return tuple(
         Kind(
@@ -133,6 +135,7 @@ def kinds_of(
 
 
 def _subresources(version: Mapping[str, Any]) -> Iterator[Subresource]:
+    """Yield the subresources of a version."""
     given = version.get("subresources") or {}
     if given.get("status") is not None:
         yield Subresource("status", STATUS_VERBS)

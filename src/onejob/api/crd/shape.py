@@ -63,6 +63,7 @@ class CustomShape(ObjectShape):
 
     @cached_property
     def _has_embedded_objects(self) -> bool:
+        """Whether the schema contains an embedded resource."""
         return self.node.any(lambda node: node.embedded)
 
     def _check_embedded(self, value: Any, node: Node, path: Path) -> None:
@@ -118,6 +119,7 @@ class _Fields(Mapping[str, Shape]):
 
 
 def shape_of(node: Node) -> Shape:
+    """Return the shape of values of a node."""
     atomic = node.raw.get(MAP_TYPE) == "atomic"
     match node.type:
         case "array" if node.items is not None:

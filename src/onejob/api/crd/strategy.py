@@ -29,6 +29,8 @@ _STATUS: Final[Path] = (None, "status")
 
 
 class CustomStrategy(BaseStrategy):
+    """Strategy of one version of a custom kind."""
+
     unconditional_update = False
     any_finalizer = True
 
@@ -51,6 +53,7 @@ class CustomStrategy(BaseStrategy):
 
     @cached_property
     def _rules(self) -> "RuleSet | None":
+        """CEL rules of the schema; None if it has none."""
         if not self.node.has_rules:
             return None
         from onejob.api.crd.rules import RuleSet
@@ -76,6 +79,7 @@ class CustomStrategy(BaseStrategy):
 
     @cached_property
     def _max_default_bytes_per_object(self) -> int:
+        """Upper bound of the bytes that defaults add to an object."""
         return most_added_to_an_object(self.node)
 
     def prepare_create(self, doc: Document) -> None:
@@ -210,6 +214,7 @@ def _without_metadata(doc: Document) -> Document:
 
 
 def _deprecation(kind: Kind, version: Mapping[str, Any]) -> Sequence[str]:
+    """Return the warning about a deprecated version, if it is one."""
     if not version.get("deprecated"):
         return ()
     text = version.get("deprecationWarning")
@@ -217,6 +222,7 @@ def _deprecation(kind: Kind, version: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _finalizer_warnings(finalizers: Sequence[str], before: Sequence[str]) -> list[str]:
+    """Return warnings about added finalizers without a path."""
     warnings = []
     for name in finalizers:
         if name in before or "/" in name or name in _STANDARD_FINALIZERS:

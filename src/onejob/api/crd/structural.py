@@ -42,12 +42,15 @@ class Node:
         return self._properties
 
     def property(self, name: str) -> "Node | None":
+        """Return the node of a declared property, created on first use; None if it is not
+        declared."""
         made = self._made.get(name)
         if made is None and name in self._properties:
             made = self._made[name] = Node(self._properties[name])
         return made
 
     def properties(self) -> "Iterator[tuple[str, Node]]":
+        """Yield the declared properties by name."""
         for name in self._properties:
             node = self.property(name)
             assert node is not None
@@ -67,6 +70,7 @@ class Node:
 
     @cached_property
     def items(self) -> "Node | None":
+        """Node of the items of a list; None if it has no schema."""
         items = self.raw.get("items")
         return Node(items) if isinstance(items, Mapping) else None
 
@@ -86,6 +90,7 @@ class Node:
 
     @cached_property
     def has_rules(self) -> bool:
+        """Whether the schema or one inside it has CEL rules."""
         return self.any(lambda node: bool(node.raw.get(RULES)))
 
     def any(self, holds: Any) -> bool:
@@ -112,6 +117,7 @@ def children(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mappin
 
 
 def junctors(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path and schema of each direct subschema in allOf, anyOf, oneOf and not."""
     for field in ("anyOf", "allOf", "oneOf"):
         for index, below in enumerate(schema.get(field) or ()):
             yield f"{path}.{field}[{index}]", below

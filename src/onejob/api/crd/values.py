@@ -49,6 +49,11 @@ class Validator:
         self._values: Validator | None = None
 
     def check(self, value: Any, old: Any, path: Path, errors: list[FieldError]) -> None:
+        """Add the errors of a value to `errors`.
+
+        A value that equals `old` is valid, whatever the schema; UNRELATED means that there is no
+        old value.
+        """
         if old is not UNRELATED and _unchanged(value, old):
             return
         node = self.node
@@ -122,6 +127,7 @@ def keyed_items(node: Node, items: list[Any]) -> dict[Any, Any]:
 
 
 def key_of(node: Node, item: Any) -> Any:
+    """Return the key of an item in a list of type `map`; None if the item is not an object."""
     if not isinstance(item, dict):
         return None
     schema = node.items
@@ -151,6 +157,7 @@ def check_lists(value: Any, node: Node, path: Path, errors: list[FieldError]) ->
 
 
 def _duplicates(value: list[Any], node: Node, path: Path) -> Iterator[FieldError]:
+    """Yield an error for each item of a set or map that repeats an earlier one."""
     seen = set()
     for index, item in enumerate(value):
         if node.list_type == "map":
@@ -168,10 +175,12 @@ def _duplicates(value: list[Any], node: Node, path: Path) -> Iterator[FieldError
 
 
 def _unchanged(value: Any, old: Any) -> bool:
+    """Return whether two values are equal and of the same type."""
     return type(value) is type(old) and bool(value == old)
 
 
 def _type_of(value: Any) -> str:
+    """Return the type of a value in JSON Schema."""
     match value:
         case bool():
             return "boolean"
@@ -196,6 +205,7 @@ def _type_matches(node: Node, found: str, value: Any) -> bool:
 
 
 def _wrong_type(node: Node, found: str, path: Path, errors: list[FieldError]) -> None:
+    """Add the error of a value of type `found`."""
     wanted = "integer,string" if node.int_or_string else node.type
     field = render_path(path)
     if wanted == "integer" and found == "number":
@@ -229,6 +239,7 @@ def _check_embedded(value: dict[str, Any], path: Path, errors: list[FieldError])
 
 
 def _checks_of(node: Node) -> Iterator[Check]:
+    """Yield the checks that a schema requires of its values."""
     raw = node.raw
     yield from _junctors(node)
     if "minLength" in raw or "maxLength" in raw or raw.get("pattern"):
@@ -278,6 +289,7 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def _format(node: Node, name: str) -> Check | None:
+    """Return the check of a format; None for an unknown one."""
     if node.type == "integer" and name in _LIMITS:
         limit = _LIMITS[name]
 
@@ -309,6 +321,7 @@ def _number_check(refuses: Callable[[Any], bool], describe: Callable[[], str]) -
 
 
 def _minimum(raw: Mapping[str, Any]) -> Check:
+    """Return the check of `minimum` and `exclusiveMinimum`."""
     limit = raw["minimum"]
     if raw.get("exclusiveMinimum"):
         return _number_check(lambda value: value <= limit, lambda: f"greater than {_go(limit)}")
@@ -318,6 +331,7 @@ def _minimum(raw: Mapping[str, Any]) -> Check:
 
 
 def _maximum(raw: Mapping[str, Any]) -> Check:
+    """Return the check of `maximum` and `exclusiveMaximum`."""
     limit = raw["maximum"]
     if raw.get("exclusiveMaximum"):
         return _number_check(lambda value: value >= limit, lambda: f"less than {_go(limit)}")
@@ -325,6 +339,7 @@ def _maximum(raw: Mapping[str, Any]) -> Check:
 
 
 def _multiple(raw: Mapping[str, Any]) -> Check:
+    """Return the check of `multipleOf`."""
     factor = raw["multipleOf"]
 
     def refuses(value: Any) -> bool:
@@ -353,6 +368,8 @@ def _size(
     largest: int | None,
     what: str,
 ) -> Check:
+    """Return the check of the number of items or properties."""
+
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         if not isinstance(value, kind):
             return
@@ -367,6 +384,8 @@ def _size(
 
 
 def _enum(choices: list[Any]) -> Check:
+    """Return the check of `enum`."""
+
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         if not any(_unchanged(value, choice) for choice in choices):
             texts = [choice if isinstance(choice, str) else _json(choice) for choice in choices]
@@ -376,12 +395,14 @@ def _enum(choices: list[Any]) -> Check:
 
 
 def _json(value: Any) -> str:
+    """Return a value in JSON."""
     import msgspec
 
     return msgspec.json.encode(value).decode()
 
 
 def _junctors(node: Node) -> Iterator[Check]:
+    """Yield the checks of allOf, anyOf, oneOf and not."""
     raw = node.raw
     for schema in raw.get("allOf") or ():
         yield _nested_check(Validator(Node(schema)))
@@ -399,6 +420,8 @@ def _nested_check(validator: Validator) -> Check:
 
 
 def _any_of(validators: list[Validator]) -> Check:
+    """Return the check that at least one schema accepts the value."""
+
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         if not any(validator.accepts(value) for validator in validators):
             errors.append(_joint(path, "must validate at least one schema (anyOf)"))
@@ -410,6 +433,8 @@ def _any_of(validators: list[Validator]) -> Check:
 
 
 def _one_of(validators: list[Validator]) -> Check:
+    """Return the check that exactly one schema accepts the value."""
+
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         valid = sum(validator.accepts(value) for validator in validators)
         if valid != 1:
@@ -423,6 +448,8 @@ def _one_of(validators: list[Validator]) -> Check:
 
 
 def _not(validator: Validator) -> Check:
+    """Return the check that a schema rejects the value."""
+
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         if validator.accepts(value):
             errors.append(_joint(path, "must not validate the schema (not)"))

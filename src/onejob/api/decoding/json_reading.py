@@ -100,6 +100,7 @@ def _openings(text: bytes) -> int:
 
 
 def _load_json(body: bytes, collect: Callable[[list[tuple[str, Any]]], Any]) -> Any:
+    """Return the decoded body; `collect` makes each object from its fields. Raises BadRequest."""
     try:
         document = json.loads(
             # As in Go, invalid UTF-8 is replaced, including lone surrogates.
@@ -131,6 +132,7 @@ def _finite(text: str) -> float:
 
 
 def _refuse_constant(name: str) -> Any:
+    """Raise ValueError: NaN and Infinity are no JSON."""
     raise ValueError(f"invalid character '{name[0]}' looking for beginning of value")
 
 

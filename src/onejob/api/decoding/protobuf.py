@@ -107,6 +107,7 @@ def _envelope(data: bytes) -> tuple[str, str, bytes]:
 def _read_message(
     data: bytes, fields: "dict[int, Field]", shape: ObjectShape, into: Document
 ) -> None:
+    """Decode a message into the document `into`; unknown fields are skipped."""
     for number, wire in _fields(data):
         known = fields.get(number)
         if known is None:
@@ -160,6 +161,7 @@ def _append_packed(items: list[Any], wire: _Wire, shape: Shape) -> None:
 
 
 def _map_entry(data: bytes, shape: Shape) -> tuple[str, Any]:
+    """Return key and value of a map entry."""
     entry = dict(_fields(data))
     key = _as_bytes(entry.get(1, b"")).decode()
     if isinstance(shape, ListShape):
@@ -173,6 +175,7 @@ def _map_entry(data: bytes, shape: Shape) -> tuple[str, Any]:
 
 
 def _value(wire: _Wire, shape: Shape) -> Any:
+    """Return a value of the wire in JSON. Raises _Malformed, or _Skip for one that JSON omits."""
     match shape:
         case StringShape():
             return _as_bytes(wire).decode()
@@ -249,6 +252,7 @@ def _either(data: bytes, shape: EitherShape) -> Any:
 
 
 def _time(message: dict[int, _Wire], micro: bool) -> str:
+    """Return a Time or MicroTime as text. Raises _Skip for an empty one."""
     if not message:
         raise _Skip
     seconds = _to_signed(_as_int(message.get(1, 0)))
@@ -269,10 +273,12 @@ def _json(message: dict[int, _Wire]) -> Any:
 
 
 def _text(message: dict[int, _Wire], number: int) -> str:
+    """Return a text field of a message, "" if it is absent."""
     return _as_bytes(message.get(number, b"")).decode()
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, _Wire]]:
+    """Yield number and value of each field; charges the budget of the body."""
     position = 0
     while position < len(data):
         _budget.left -= 1
@@ -305,6 +311,7 @@ def _too_many() -> RequestTooLarge:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the number at `position` and the position after it. Raises _Malformed."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(data):
@@ -322,12 +329,14 @@ def _to_signed(value: int) -> int:
 
 
 def _as_bytes(wire: _Wire) -> bytes:
+    """Return a length-delimited value. Raises _Malformed for a number."""
     if isinstance(wire, int):
         raise _Malformed("a number where text or a message was expected")
     return wire
 
 
 def _as_int(wire: _Wire) -> int:
+    """Return a number. Raises _Malformed for other values."""
     if isinstance(wire, bytes):
         raise _Malformed("text or a message where a number was expected")
     return wire

@@ -34,6 +34,7 @@ _OPTIONS_GROUP: Final = "meta.k8s.io"
 
 
 def parse_query(raw: bytes) -> Query:
+    """Return the values of each parameter. Raises BadRequest if there are too many."""
     if not raw:
         return {}
     try:
@@ -48,6 +49,7 @@ def parse_query(raw: bytes) -> Query:
 
 
 def first(query: Query, name: str) -> str:
+    """Return the first value of a parameter; "" if it is absent."""
     values = query.get(name)
     return values[0] if values else ""
 
@@ -78,6 +80,7 @@ def flag(query: Query, name: str) -> bool:
 
 
 def whole_number(query: Query, name: str) -> int | None:
+    """Return a parameter as an int64; None if it is absent or empty. Raises BadRequest."""
     text = first(query, name)
     if not text:
         return None
@@ -136,6 +139,7 @@ def write_options(
 
 
 def list_options(query: Query) -> ListOptions:
+    """Return the options of a list. Raises BadRequest, Invalid."""
     version = first(query, "resourceVersion")
     match = first(query, "resourceVersionMatch")
     token = first(query, "continue")
@@ -242,6 +246,7 @@ class _DeleteBody(msgspec.Struct, rename="camel"):
 
 
 def delete_options_from_body(document: dict[str, Any], user: User) -> DeleteOptions:
+    """Return the options in a decoded DeleteOptions. Raises BadRequest, Invalid."""
     try:
         body = msgspec.convert(document, _DeleteBody)
     except msgspec.ValidationError as error:
@@ -256,6 +261,7 @@ def delete_options_from_body(document: dict[str, Any], user: User) -> DeleteOpti
 
 
 def delete_options_from_query(query: Query, user: User) -> DeleteOptions:
+    """Return the options of a deletion without a body. Raises BadRequest, Invalid."""
     orphan = flag(query, "orphanDependents") if "orphanDependents" in query else None
     return _delete_options(
         _DeleteBody(
@@ -270,6 +276,7 @@ def delete_options_from_query(query: Query, user: User) -> DeleteOptions:
 
 
 def _delete_options(body: _DeleteBody, user: User) -> DeleteOptions:
+    """Return the validated options. Raises Invalid."""
     policy = body.propagation_policy
     errors = []
     if policy is not None and body.orphan_dependents is not None:
@@ -326,6 +333,7 @@ def _manager_from(user_agent: str) -> str:
 
 
 def _refuse(options_kind: str, errors: Sequence[FieldError]) -> None:
+    """Raise Invalid if there are errors."""
     if errors:
         raise Invalid(options_kind, _OPTIONS_GROUP, "", errors)
 

@@ -59,6 +59,8 @@ def read_yaml(body: bytes, max_depth: int) -> tuple[Any, list[str]]:
 
 
 class _Reader:
+    """Reader of one YAML document from parser events."""
+
     def __init__(self, events: Iterator[Any], max_depth: int) -> None:
         self.problems: list[str] = []
         self._events = events
@@ -68,6 +70,7 @@ class _Reader:
         self._anchors: dict[str, Any] = {}
 
     def document(self) -> Any:
+        """Return the only document; None for an empty stream. Raises BadRequest."""
         next(self._events)  # start of the stream
         if isinstance(next(self._events), yaml.StreamEndEvent):
             return None
@@ -78,6 +81,7 @@ class _Reader:
         return document
 
     def _value(self, event: Any, depth: int) -> Any:
+        """Return the value that begins with `event`, consuming its events."""
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
                 raise _yaml_error(f"unknown anchor '{shortened(str(event.anchor))}' referenced")
@@ -104,6 +108,7 @@ class _Reader:
         return value
 
     def _mapping(self, depth: int) -> dict[str, Any]:
+        """Return the mapping whose start was consumed; duplicate keys are added to `problems`."""
         mapping: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         while not isinstance(key_event := next(self._events), yaml.MappingEndEvent):
@@ -118,6 +123,7 @@ class _Reader:
         return {**merged, **mapping} if merged else mapping
 
     def _copy(self, value: Any, depth: int) -> Any:
+        """Return a copy of an anchored value, charged to the budget."""
         self._charge(len(value) if isinstance(value, str) else 0)
         if not isinstance(value, list | dict):
             return value
@@ -145,6 +151,7 @@ def _is_merge(event: Any) -> bool:
 
 
 def _merge(value: Any) -> dict[str, Any]:
+    """Return the fields that a merge key `<<` adds."""
     if isinstance(value, dict):
         return value
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
@@ -154,6 +161,7 @@ def _merge(value: Any) -> dict[str, Any]:
 
 
 def _key(key: Any) -> str:
+    """Return a mapping key as text, as Go does."""
     if key is None or isinstance(key, list | dict):
         raise _yaml_error("unsupported map key")
     if isinstance(key, bool):
@@ -162,6 +170,7 @@ def _key(key: Any) -> str:
 
 
 def _scalar(event: Any) -> Any:
+    """Return a scalar in its resolved type."""
     text: str = event.value
     quoted = event.tag is None and not event.implicit[0]
     if quoted or event.tag not in _RESOLVED_TAGS:
@@ -179,6 +188,7 @@ def _scalar(event: Any) -> Any:
 
 
 def _float(text: str) -> int | float:
+    """Return a number; whole ones as int. Raises for infinity."""
     number = float(text)
     if number in (float("inf"), float("-inf")):
         raise _yaml_error(f"unsupported value: {shortened(text)}")
@@ -187,6 +197,7 @@ def _float(text: str) -> int | float:
 
 
 def _integer(match: re.Match[str]) -> int:
+    """Return a matched integer in any base."""
     kind = match.lastgroup or "dec"
     digits = match[kind]
     if len(digits) > 100:

@@ -79,15 +79,18 @@ class Acceptor:
 
     @property
     def port(self) -> int:
+        """Port that the socket listens on."""
         port: int = self._listener.getsockname()[1]
         return port
 
     def start(self) -> None:
+        """Accept connections, unless stopped."""
         if not self._accepting and not self._stopped:
             self._accepting = True
             self._loop.add_reader(self._listener, self._accept_batch)
 
     def stop(self) -> None:
+        """Close the listener and cancel handshakes; accepted connections stay open."""
         self._stopped = True
         self._pause()
         if self._retry is not None:
@@ -105,6 +108,7 @@ class Acceptor:
             self.start()
 
     def _pause(self) -> None:
+        """Leave further connections in the kernel's queue."""
         if self._accepting:
             self._accepting = False
             self._loop.remove_reader(self._listener)
@@ -115,6 +119,7 @@ class Acceptor:
             self._retry = self._loop.call_later(_PAUSE_SECONDS, self._resume)
 
     def _resume(self) -> None:
+        """Accept connections again after a lack of resources."""
         self._retry = None
         memory_reserve.restore()
         self.start()
@@ -206,6 +211,7 @@ class Acceptor:
         self._schedule_stall_check()
 
     def _warn(self, text: str, value: object) -> None:
+        """Log a warning, at most one per quiet period."""
         now = self._loop.time()
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_SECONDS

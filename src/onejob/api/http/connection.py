@@ -253,6 +253,10 @@ class Connection(asyncio.Protocol):
             self.pause_reading()
 
     def _read(self, data: bytes) -> None:
+        """Feed data to the parser, and hand the connection over after an upgrade.
+
+        Data after a refused request is ignored.
+        """
         if self._refused or self._upgrade or self.transport.is_closing():
             return
         # Bytes between two messages belong to the head of the next one.
@@ -293,6 +297,7 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
     async def writable(self) -> None:
+        """Wait until the write buffer has room."""
         if self._may_write is None:
             self._may_write = asyncio.Event()
         await self._may_write.wait()
@@ -308,6 +313,7 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def answered(self) -> None:
+        """Begin the next pipelined request, or continue reading."""
         self._answering = None
         self._unknown_since = self.loop.time()
         if self.transport.is_closing():
@@ -415,6 +421,7 @@ class Connection(asyncio.Protocol):
         self._held = b""
 
     def _begin(self, exchange: Exchange, request: Request) -> None:
+        """Have the application handle a request in a task of its own."""
         self._answering = exchange
         self._idle_since = None
         self._unknown_since = self.loop.time()
@@ -428,6 +435,7 @@ class Connection(asyncio.Protocol):
     def _request(
         self, method: str, path: str, query: bytes, stream: BodyStream = NO_BODY, upgrade: str = ""
     ) -> Request:
+        """Return the request with the parsed headers."""
         return Request(
             method,
             path,
@@ -458,6 +466,7 @@ class Connection(asyncio.Protocol):
         return wanted if b"upgrade" in tokens and wanted in (b"websocket", b"spdy/3.1") else b""
 
     def _hand_to_upgrade(self) -> None:
+        """Replace this connection by the one that the request upgrades to."""
         self._stop_idle_timer()
         target = _split(self._url)
         assert target is not None, "requests without a path are refused"
@@ -471,7 +480,7 @@ class Connection(asyncio.Protocol):
             if not open_web_socket(shared, request, self.transport, write_paused=self.write_paused):
                 return
         else:
-            connection = SpdyConnection.of_request(shared, request)
+            connection = SpdyConnection.from_request(shared, request)
             connection.begin(self.transport, write_paused=self.write_paused)
         shared.connections.discard(self)
         shared.goes_on(self)

@@ -9,6 +9,8 @@ from onejob.api.http.responses import Response
 
 
 class Dashboard(Protocol):
+    """Dashboard behind the API server's listener."""
+
     def session(self, headers: Mapping[bytes, bytes]) -> Credentials | None:
         """Return the credentials of the session that the request names; None if it names none.
 

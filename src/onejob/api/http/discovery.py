@@ -55,15 +55,18 @@ def aggregated(kinds: KindRegistry, version: str, *, core: bool) -> dict[str, An
 
 
 def _kinds(kinds: KindRegistry, group: str, version: str) -> Sequence[Kind]:
+    """Return the served kinds of a group and version."""
     return [kind for kind in kinds.served if (kind.group, kind.version) == (group, version)]
 
 
 def _versions(kinds: KindRegistry, group: str) -> list[str]:
+    """Return the served versions of a group, preferred first."""
     versions = {kind.version for kind in kinds.served if kind.group == group}
     return sorted(versions, key=version_order)
 
 
 def _group(kinds: KindRegistry, group: str) -> dict[str, Any]:
+    """Return the APIGroup of a group."""
     versions = [
         {"groupVersion": f"{group}/{version}", "version": version}
         for version in _versions(kinds, group)
@@ -72,6 +75,7 @@ def _group(kinds: KindRegistry, group: str) -> dict[str, Any]:
 
 
 def _resource(kind: Kind) -> dict[str, Any]:
+    """Return the APIResource of a kind."""
     resource: dict[str, Any] = {
         "name": kind.plural,
         "singularName": kind.singular,

@@ -96,6 +96,12 @@ _ORPHANS_WARNING: Final = (
 
 
 class Endpoints:
+    """Endpoints of all kinds, by verb.
+
+    Requests must be authenticated and authorized. Only the right to create an object by an apply
+    patch is checked here.
+    """
+
     def __init__(
         self,
         service: Service,
@@ -154,7 +160,7 @@ class Endpoints:
         if at_least := first(request.query, "resourceVersion"):
             self._service.require_reached(at_least)
         document = await self._service.get_for_client(target.kind, target.namespace, target.name)
-        return await self._object(request, target.kind, Outcome(200, document))
+        return await self._object_response(request, target.kind, Outcome(200, document))
 
     async def _list(self, request: UserRequest, target: ResourcePath) -> Response:
         options = list_options(request.query)
@@ -179,6 +185,7 @@ class Endpoints:
         return Response(200, document, representation.content_type)
 
     async def _pods_of_job(self, request: UserRequest, target: ResourcePath) -> Response:
+        """Return the list of Pods that the Job controls (the subresource `pods`)."""
         job = await self._service.get(target.kind, target.namespace, target.name)
         uid = read_job(job).metadata.uid
         found = await self._service.list(_POD, target.namespace, ListOptions())
@@ -213,6 +220,10 @@ class Endpoints:
         return Response(200, resumed(first_piece, pieces), _TAR)
 
     async def _log(self, request: UserRequest, target: ResourcePath) -> Response:
+        """Return a container's log as a stream.
+
+        The body is empty for a Pod that is not scheduled, for HEAD, and without a source of logs.
+        """
         options = log_options(request.query, target.name)
         document = await self._service.get(_POD, target.namespace, target.name)
         pod: Document = msgspec.json.decode(document)
@@ -281,14 +292,18 @@ class Endpoints:
                 self._authorizer,
                 self._authenticator,
             )
-            return await self._object(request, kind, Outcome(201, msgspec.json.encode(reviewed)))
+            return await self._object_response(
+                request, kind, Outcome(201, msgspec.json.encode(reviewed))
+            )
         if target.subresource == "token":
             if self._token_requests is None:
                 raise NotFound("this server issues no tokens for service accounts")
             made = self._token_requests.create(
                 target.namespace, target.name, body, dry_run=options.dry_run
             )
-            return await self._object(request, kind, Outcome(201, msgspec.json.encode(made)))
+            return await self._object_response(
+                request, kind, Outcome(201, msgspec.json.encode(made))
+            )
         outcome = await self._service.create(
             kind,
             target.namespace,
@@ -374,6 +389,7 @@ class Endpoints:
     async def _update_scale(
         self, request: UserRequest, target: ResourcePath, scale: Document, options: WriteOptions
     ) -> Response:
+        """Set the replicas of a custom resource, and return the response with its scale."""
         from onejob.api.crd.scale import replicas_patch
 
         patch = replicas_patch(scale, target.name, self._service.definitions.scale(target.kind))
@@ -390,6 +406,7 @@ class Endpoints:
         patch: Any,
         options: WriteOptions,
     ) -> Response:
+        """Apply a patch to the scale of a custom resource, and update its replicas accordingly."""
         from onejob.api.crd.scale import scale_of
 
         kind = target.kind
@@ -409,6 +426,7 @@ class Endpoints:
     async def _scale_answer(
         self, request: UserRequest, target: ResourcePath, document: bytes
     ) -> Response:
+        """Return the response with the scale of a custom resource, given its document."""
         from onejob.api.crd.scale import scale_of
 
         kind = target.kind
@@ -440,10 +458,13 @@ class Endpoints:
         )
 
     def _deletion_warnings(self, kind: Kind, options: DeleteOptions) -> Sequence[str]:
+        """Return the warning about orphaned Pods if the kind orphans by default and the client
+        chose no propagation."""
         surprising = self._service.strategies[kind.strategy].default_propagation == "Orphan"
         return (_ORPHANS_WARNING,) if surprising and not options.propagation else ()
 
     async def _delete_options(self, request: UserRequest) -> DeleteOptions:
+        """Return the options in the request's body, or in its query if the body is empty."""
         body = await request.body()
         if not body:
             return delete_options_from_query(request.query, request.user)
@@ -478,9 +499,9 @@ class Endpoints:
         """Return the response to a successful write."""
         if not is_status(outcome.document):
             outcome = self._service.outcome_for_client(kind, outcome)
-        return await self._object(request, kind, outcome, extra_warnings=extra_warnings)
+        return await self._object_response(request, kind, outcome, extra_warnings=extra_warnings)
 
-    async def _object(
+    async def _object_response(
         self,
         request: UserRequest,
         kind: Kind,
@@ -488,6 +509,11 @@ class Endpoints:
         *,
         extra_warnings: Sequence[str] = (),
     ) -> Response:
+        """Return the response with one object or Status, in the representation that the client
+        accepts.
+
+        Adds the warnings of the outcome. Raises NotAcceptable.
+        """
         representation = negotiate(request.header(b"accept"), tables="get" in kind.verbs)
         document = outcome.document
         as_stored = self._service.strategies[kind.strategy].shows_as_stored
@@ -563,6 +589,8 @@ def _require_answerable(request: UserRequest, target: ResourcePath, *, is_list: 
 
 
 def _decode_object(body: bytes, content_type: str) -> tuple[Document, Sequence[str]]:
+    """Return the object in a body, and the problems found in decoding it. Raises BadRequest for
+    other JSON values."""
     document, problems = decode_body(body, content_type)
     if document is None:
         # As upstream: null is an object without fields, so validation reports the missing ones.

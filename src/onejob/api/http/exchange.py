@@ -43,17 +43,21 @@ class Carrier(Protocol):
     def date_line(self) -> bytes:
         """The encoded Date header."""
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes) -> None:
+        """Write to the connection's buffer without waiting."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection after its buffer is sent."""
 
-    async def writable(self) -> None: ...
+    async def writable(self) -> None:
+        """Wait until the write buffer has room."""
 
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
 
-    def answered(self) -> None: ...
+    def answered(self) -> None:
+        """Note that the response is complete."""
 
 
 class Exchange:
@@ -106,6 +110,7 @@ class Exchange:
     # --- interface for the connection -------------------------------------------------------------
 
     def body(self, piece: bytes) -> None:
+        """Add a piece of the request's body; reading pauses while too many are unread."""
         if self.answered:
             return
         self._pieces.append(piece)
@@ -128,6 +133,10 @@ class Exchange:
             self._woken.set()
 
     async def run(self, app: App, request: Request) -> None:
+        """Have the application handle the request and send its response.
+
+        Errors of the application are logged and answered with 500.
+        """
         response: Response | None = None
         try:
             response = await app(request)
@@ -145,6 +154,7 @@ class Exchange:
                 response.on_end()
 
     async def _fail(self) -> None:
+        """Send 500, or close the connection if a response has started."""
         if self.started:
             # Part of the response is sent already; closing the connection shows the client that it
             # is truncated.
@@ -185,6 +195,7 @@ class Exchange:
     # --- the response -----------------------------------------------------------------------------
 
     async def _send(self, response: Response) -> None:
+        """Send a response; do nothing if the client has left."""
         body = response.body
         if not isinstance(body, bytes):
             await self._send_stream(response, body)
@@ -210,6 +221,7 @@ class Exchange:
         self._end()
 
     async def _send_stream(self, response: Response, body: AsyncIterator[bytes]) -> None:
+        """Send a response in pieces; close its stream if the client has left."""
         carrier = self._carrier
         if carrier.write_paused and not self.gone:
             await carrier.writable()
@@ -285,6 +297,7 @@ class Exchange:
         return b"".join(lines)
 
     def _end(self) -> None:
+        """Mark the response as complete, and close the connection unless it is kept alive."""
         self.answered = True
         if self._woken is not None:
             self._woken.set()

@@ -40,6 +40,7 @@ class LongRunningRequests:
         return revoked
 
     def close(self, revoked: "asyncio.Future[None]") -> None:
+        """Forget a request that has ended, given its future."""
         del self._open[revoked]
         if not self._open and self._timer is not None:
             self._timer.cancel()

@@ -35,6 +35,8 @@ _CONTENT_TYPES: Final[Mapping[Media, bytes]] = {
 
 @dataclass(frozen=True, slots=True)
 class Representation:
+    """Representation of a response: media type and form of the objects."""
+
     media: Media = "json"
     form: Form = ""
 
@@ -102,6 +104,7 @@ def prefers_protobuf_openapi(accept: str) -> bool:
 
 
 def _representation(media: str, parameters: dict[str, str]) -> Representation | None:
+    """Return the representation of a media range; None if it is not supported."""
     form: Form = ""
     if "as" in parameters:
         if (parameters.get("g"), parameters.get("v")) != ("meta.k8s.io", "v1"):
@@ -134,6 +137,7 @@ def _clauses(accept: str) -> list[tuple[str, dict[str, str]]]:
 
 
 def _quality(text: str) -> float:
+    """Return a quality value; 0 if it is malformed."""
     try:
         return float(text)
     except ValueError:

@@ -135,6 +135,7 @@ async def by_worker(pieces: Iterator[bytes], worker: Worker) -> AsyncIterator[by
 
 
 def _next(pieces: Iterator[bytes]) -> bytes | None:
+    """Return the next piece; None at the end."""
     return next(pieces, None)
 
 
@@ -211,6 +212,7 @@ def _to_yaml(document: bytes) -> bytes:
 
 
 def _dump(value: Any) -> bytes:
+    """Return a value in YAML."""
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

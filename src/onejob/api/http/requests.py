@@ -33,6 +33,8 @@ class BodyStream(Protocol):
 
 
 class _NoBody:
+    """Stream of an empty body."""
+
     async def receive(self) -> tuple[bytes, bool]:
         return b"", False
 
@@ -107,6 +109,7 @@ class UserRequest(Struct, frozen=True):
     audit_as: Callable[[Attributes], None] = _not_audited
 
     def header(self, name: bytes) -> str:
+        """Return a header by its lower-case name; "" if it is absent."""
         return self.headers.get(name, b"").decode("latin-1")
 
     async def body(self, limit: int = MAX_BODY_BYTES, seconds: float | None = None) -> bytes:
@@ -125,6 +128,7 @@ class UserRequest(Struct, frozen=True):
             raise RequestTimeout("the body of the request did not arrive in time") from slow
 
     async def _whole_body(self, limit: int) -> bytes:
+        """Return the body. Raises RequestTooLarge beyond `limit`, after it is read to its end."""
         pieces: list[bytes] = []
         size = 0
         more = True

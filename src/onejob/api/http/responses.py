@@ -55,6 +55,7 @@ def text_response(text: str, code: int = 200) -> Response:
 
 
 def error_response(error: ApiError) -> Response:
+    """Return the response to a failed request."""
     status = error.status()
     if isinstance(error, NotFound | MethodNotAllowed) and "details" not in status:
         # As upstream: an unknown resource or method has empty details.
@@ -90,6 +91,7 @@ def warning_headers(warnings: Sequence[str]) -> tuple[Header, ...]:
 
 
 def _printable(text: str) -> str:
+    """Return a text with each unprintable character replaced by a space."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -99,6 +101,7 @@ def accepts_gzip(request_headers: Mapping[bytes, bytes]) -> bool:
 
 
 def compressed(body: bytes) -> bytes:
+    """Return a body in gzip format."""
     compressor = _gzip()
     return compressor.compress(body) + compressor.flush()
 
@@ -112,5 +115,6 @@ async def compressed_stream(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _gzip() -> "zlib._Compress":
+    """Return a new gzip compressor."""
     # Level 1, as upstream: most of the gain for a fraction of the time.
     return zlib.compressobj(1, zlib.DEFLATED, 31)

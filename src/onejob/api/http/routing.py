@@ -40,6 +40,7 @@ class ResourcePath:
 
     @property
     def all_namespaces(self) -> bool:
+        """Whether the path selects a namespaced kind in all namespaces."""
         return self.kind.namespaced and not self.namespace
 
 
@@ -139,6 +140,7 @@ class Router:
         raise PageNotFound(raw_path)
 
     def _in_group(self, group: str, rest: tuple[str, ...]) -> RequestPath:
+        """Return the target of a path below a group. Raises NotFound."""
         version, rest = rest[0], rest[1:]
         if (group, version) not in self._kinds.group_versions:
             raise _no_such_resource()
@@ -149,6 +151,7 @@ class Router:
         return self._resource_path(group, version, rest)
 
     def _resource_path(self, group: str, version: str, rest: tuple[str, ...]) -> ResourcePath:
+        """Return the target of a path below a group and version. Raises NotFound."""
         if not rest:
             raise _no_such_resource()
         if rest[0] == "namespaces" and not group and _is_about_namespaces(rest[1:]):
@@ -200,6 +203,7 @@ def _is_about_namespaces(rest: tuple[str, ...]) -> bool:
 
 
 def _target(kind: Kind, namespace: str, rest: tuple[str, ...]) -> ResourcePath:
+    """Return the target by the segments after the plural. Raises NotFound."""
     name, subresource = (*rest, "", "")[:2]
     if len(rest) > 2 or (rest and not name) or (len(rest) == 2 and not subresource):
         raise _no_such_resource()
@@ -210,6 +214,7 @@ def _target(kind: Kind, namespace: str, rest: tuple[str, ...]) -> ResourcePath:
 
 
 def _subresource(target: ResourcePath) -> Subresource:
+    """Return the subresource of a target. Raises NotFound."""
     found = target.kind.subresource(target.subresource)
     if found is None:
         raise _no_such_resource()

@@ -51,7 +51,8 @@ class OpenApi(Protocol):
     async def prepare(self) -> None:
         """Prepare the v3 documents; must be awaited before they are requested."""
 
-    def root(self) -> bytes: ...
+    def root(self) -> bytes:
+        """Return the index of the OpenAPI v3 documents."""
 
     def document(self, path: str) -> tuple[bytes, str] | None:
         """Return the v3 document of a group version (`api/v1`, `apis/batch/v1`) and its hash; None
@@ -173,6 +174,7 @@ class DiscoveryPages:
         return json_response(api_resource_list(kinds, place.group, place.version))
 
     def _aggregated_bytes(self, version: str, core: bool) -> tuple[bytes, str]:
+        """Return body and ETag of an aggregated discovery document, from a cache."""
         made = self._aggregated.get((version, core))
         if made is None:
             body = msgspec.json.encode(aggregated(self._kinds, version, core=core))
@@ -183,6 +185,7 @@ class DiscoveryPages:
 async def openapi_response(
     rest: tuple[str, ...], request: UserRequest, openapi: OpenApi
 ) -> Response:
+    """Return the OpenAPI document at a path. Raises NotFound, NotAcceptable."""
     if rest == ("v2",):
         protobuf = prefers_protobuf_openapi(request.header(b"accept"))
         body, tag = await openapi.version_2(protobuf=protobuf)
@@ -248,10 +251,12 @@ def _require_json(accept: str) -> None:
 
 
 def _tag(body: bytes) -> str:
+    """Return the ETag of a body."""
     return hashlib.sha256(body).hexdigest().upper()
 
 
 def _architecture() -> str:
+    """Return the machine's architecture by its name in Go."""
     machine = platform.machine().lower()
     known: dict[str, Any] = {"x86_64": "amd64", "aarch64": "arm64"}
     return str(known.get(machine, machine))

@@ -122,6 +122,7 @@ def local_url(host: str, port: int) -> str:
 
 
 def _bind(host: str, port: int) -> socket.socket:
+    """Return a socket bound to host and port. Raises CannotListen."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family)
     try:

@@ -67,6 +67,10 @@ class Rendering:
         )
 
     def render(self, document: bytes) -> bytes:
+        """Return a document in the representation of the watch.
+
+        Only the first Table of a stream has column definitions.
+        """
         if not self._strategy.shows_as_stored:
             document = self._strategy.shown(document)
         if self._form == "Table":
@@ -93,6 +97,7 @@ class Rendering:
         return b"application/json"
 
     def object(self, event: WatchEvent) -> bytes:
+        """Return the object of an event in the representation of the watch."""
         if event.type == "BOOKMARK" and self._form == "Table":
             return bookmark_table(event.document)
         return self.render(event.document)
@@ -168,15 +173,18 @@ class Rendering:
             yield b"".join(joined)
 
     def frames(self, events: Sequence[WatchEvent]) -> Iterator[Frame]:
+        """Yield a WebSocket message for each event."""
         for event in events:
             yield self.frame(event.type, self.object(event))
 
     def frame(self, event_type: str, document: bytes) -> Frame:
+        """Return the parts of a WebSocket message with one event."""
         if self._protobuf:
             return (encode_event(event_type, document),)
         return watch_line_head(event_type), document, WATCH_LINE_TAIL
 
     def line(self, event_type: str, document: bytes) -> bytes:
+        """Return an event in the framing of an HTTP stream."""
         if self._protobuf:
             return framed(encode_event(event_type, document))
         return watch_line(event_type, document)
@@ -217,6 +225,7 @@ async def resumed(
 
 
 async def _close(items: AsyncIterator[object]) -> None:
+    """Close an iterator if it is a generator."""
     if isinstance(items, AsyncGenerator):
         await items.aclose()
 
@@ -271,9 +280,11 @@ class Watch:
         return self._rendering.is_text
 
     def lines(self) -> AsyncGenerator[bytes, None]:
+        """Return the events as pieces of an HTTP body."""
         return self._render(self._rendering.made, self._rendering.line)
 
     def frames(self) -> AsyncGenerator[Frame, None]:
+        """Return the events as WebSocket messages."""
         return self._render(self._rendering.made_frames, self._rendering.frame)
 
     async def _render(

@@ -24,6 +24,7 @@ _encode: Final = msgspec.json.encode
 
 
 def parse_include_object(text: str) -> IncludeObject:
+    """Return the value of `includeObject`, by default "Metadata". Raises BadRequest."""
     match text:
         case "" | "Metadata":
             return "Metadata"
@@ -42,6 +43,7 @@ def table_pieces(
     now: datetime,
     enclose: Enclose = enclosed,
 ) -> Iterator[bytes]:
+    """Yield the pieces of a Table of a list, encoded by `enclose`."""
     head = _head(list_metadata(outcome), strategy.columns())
     rows = (_row(document, strategy, include, now) for document in outcome.documents)
     yield from enclose(head, rows, b"]}")
@@ -69,6 +71,7 @@ def bookmark_table(document: bytes) -> bytes:
 
 
 def _head(metadata: dict[str, Any], columns: list[dict[str, Any]] | None) -> bytes:
+    """Return the beginning of a Table, up to its first row."""
     table = {
         "kind": "Table",
         "apiVersion": META_VERSION,
@@ -85,6 +88,7 @@ def _row(
     now: datetime,
     decoded: dict[str, Any] | None = None,
 ) -> bytes:
+    """Return the row of a document; `decoded` is the document if it is decoded already."""
     doc = decoded if decoded is not None else _decode(document)
     row = b'{"cells":' + _encode(strategy.cells(doc, now))
     if conditions := strategy.row_conditions(doc):

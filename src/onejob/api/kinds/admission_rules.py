@@ -35,6 +35,7 @@ def default_service_port(client: Any) -> None:
 
 
 def default_webhooks(doc: Document) -> None:
+    """Set the defaults of a webhook configuration in place."""
     for webhook in doc.get("webhooks") or ():
         fill(webhook, failurePolicy="Fail", timeoutSeconds=10)
         default_match(webhook)
@@ -173,6 +174,7 @@ def _check_client(client: dict[str, Any], path: str) -> list[FieldError]:
 
 
 def _url_errors(url: str) -> list[str]:
+    """Return what is wrong with a webhook's URL."""
     form = "; desired format: https://host[/path]"
     try:
         parts = urlsplit(url)
@@ -234,6 +236,7 @@ def _check_expression(expression: str, path: str) -> list[FieldError]:
 
 
 def default_match(target: dict[str, Any]) -> None:
+    """Set the defaults of match conditions in place."""
     fill(target, matchPolicy="Equivalent")
     target.setdefault("namespaceSelector", {})
     target.setdefault("objectSelector", {})

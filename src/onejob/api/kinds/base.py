@@ -26,6 +26,7 @@ class BaseStrategy:
     any_finalizer: bool = False
     judges_spec_alone: bool = False
     shares_sections: bool = False
+    status_without_rules: bool = False
 
     def __init__(self, kind: Kind, name_rule: NameRule = subdomain_errors) -> None:
         self.kind = kind
@@ -122,7 +123,8 @@ class SelectableStrategy(BaseStrategy):
 
 
 def fill(target: dict[str, Any], **defaults: Any) -> dict[str, Any]:
-    """Set the fields that are unset. Empty strings count as unset, as in Go."""
+    """Set the fields that are unset, in place, and return the object. Empty strings count as unset,
+    as in Go."""
     for name, value in defaults.items():
         if target.get(name) in (None, ""):
             target[name] = value

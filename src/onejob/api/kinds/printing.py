@@ -48,6 +48,7 @@ def since(time: str | None, now: datetime) -> str:
 
 
 def age(doc: Document, now: datetime) -> str:
+    """Return the age of an object in words."""
     return since(doc["metadata"].get("creationTimestamp"), now)
 
 
@@ -57,6 +58,7 @@ def name_of(doc: Document) -> str:
 
 
 def read_time(time: str | None) -> datetime | None:
+    """Return a timestamp; None if it is absent or empty."""
     return datetime.fromisoformat(time) if time else None
 
 
@@ -108,6 +110,7 @@ _JOB_STATUS_ORDER: Final = (
 
 
 def job_cells(doc: Document, now: datetime) -> list[Any]:
+    """Return the cells of a Job."""
     spec, status = doc.get("spec", {}), doc.get("status", {})
     return [
         name_of(doc),
@@ -125,6 +128,7 @@ def managed_by_cell(doc: Document) -> str:
 
 
 def _job_status(doc: Document) -> str:
+    """Return the Job's state in one word."""
     conditions = doc.get("status", {}).get("conditions", ())
     true = {c.get("type") for c in conditions if c.get("status") == "True"}
     for condition in _JOB_STATUS_ORDER:
@@ -178,6 +182,7 @@ CRONJOB_COLUMNS: Final = [
 
 
 def cronjob_cells(doc: Document, now: datetime) -> list[Any]:
+    """Return the cells of a CronJob."""
     spec, status = doc.get("spec", {}), doc.get("status", {})
     last = status.get("lastScheduleTime")
     return [
@@ -243,6 +248,7 @@ SERVICE_COLUMNS: Final = [
 
 
 def service_cells(doc: Document, now: datetime) -> list[Any]:
+    """Return the cells of a Service."""
     spec = doc.get("spec", {})
     return [
         name_of(doc),
@@ -256,6 +262,7 @@ def service_cells(doc: Document, now: datetime) -> list[Any]:
 
 
 def _external_addresses(doc: Document) -> str:
+    """Return the external addresses of a Service."""
     spec = doc.get("spec", {})
     addresses = list(spec.get("externalIPs", ()))
     match spec.get("type"):
@@ -292,6 +299,7 @@ _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 
 
 def node_cells(doc: Document, now: datetime) -> list[Any]:
+    """Return the cells of a Node."""
     status = doc.get("status", {})
     info = status.get("nodeInfo", {})
     addresses = {entry.get("type"): entry.get("address") for entry in status.get("addresses", ())}
@@ -310,6 +318,7 @@ def node_cells(doc: Document, now: datetime) -> list[Any]:
 
 
 def _node_status(doc: Document) -> str:
+    """Return the Node's state."""
     text = "Unknown"
     for condition in doc.get("status", {}).get("conditions", ()):
         if condition.get("type") == "Ready":
@@ -341,6 +350,7 @@ EVENT_COLUMNS: Final = [
 
 
 def event_cells(doc: Document, now: datetime) -> list[Any]:
+    """Return the cells of an Event."""
     target = doc.get("involvedObject", {})
     kind, name = target.get("kind", "").lower(), target.get("name", "")
     first = since(doc.get("firstTimestamp") or doc.get("eventTime"), now)
@@ -384,6 +394,7 @@ def selector_text(selector: Mapping[str, Any]) -> str:
 
 
 def _expression_text(expression: Mapping[str, Any]) -> str:
+    """Return a selector requirement in kubectl's notation."""
     key = expression.get("key", "")
     values = ",".join(sorted(expression.get("values", ())))
     match expression.get("operator"):

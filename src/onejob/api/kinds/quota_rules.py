@@ -31,6 +31,7 @@ _CONFLICTS: Final = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTermin
 
 
 def default_limit_range(doc: Document) -> None:
+    """Set the defaults of container limits in place."""
     for item in (doc.get("spec") or {}).get("limits") or ():
         if item.get("type") != "Container":
             continue
@@ -124,6 +125,7 @@ def _check_order(item: Mapping[str, Any], name: str, path: str) -> Iterator[Fiel
 
 
 def _amount(item: Mapping[str, Any], field: str, name: str) -> Quantity | None:
+    """Return an amount of a limit item; None if it is absent."""
     value = (item.get(field) or {}).get(name)
     return None if value is None else parse_quantity(value)
 

@@ -1,4 +1,7 @@
-"""Validation of RBAC roles and bindings, as upstream. `planning/rbac` evaluates them."""
+"""Strategies of RBAC roles and bindings: defaults, validation and printer columns, as upstream.
+
+`planning/rbac` evaluates them.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -37,6 +40,7 @@ class RoleStrategy(BaseStrategy):
         return self._validate(new) + super().validate_update(new, old)
 
     def _validate(self, doc: Document) -> list[FieldError]:
+        """Return the errors of the rules."""
         errors: list[FieldError] = []
         for index, rule in enumerate(doc.get("rules") or ()):
             errors += _validate_rule(rule, f"rules[{index}]", namespaced=self.kind.namespaced)
@@ -75,6 +79,7 @@ class BindingStrategy(BaseStrategy):
         return errors
 
     def _validate(self, doc: Document) -> list[FieldError]:
+        """Return the errors of the roleRef and the subjects."""
         ref = doc.get("roleRef") or {}
         errors: list[FieldError] = []
         if ref.get("apiGroup") != GROUP:

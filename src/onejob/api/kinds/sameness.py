@@ -24,6 +24,8 @@ _ZERO_IS_UNSET: Final = frozenset(
 
 
 def same_meaning(a: Any, b: Any) -> bool:
+    """Return whether two values are equal if null, empty objects, lists and texts count as absent,
+    recursively."""
     if a == b:
         return True
     if isinstance(a, dict | None) and isinstance(b, dict | None):
@@ -37,6 +39,8 @@ def same_meaning(a: Any, b: Any) -> bool:
 
 
 def _same_field(key: str, a: Any, b: Any) -> bool:
+    """Return whether two values of a field have the same meaning; quantities are compared by
+    amount."""
     if a == b:
         return True
     if key in _ZERO_IS_UNSET:

@@ -73,6 +73,8 @@ _NOT_CONTENT: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
 class StoredStrategy(BaseStrategy):
+    """Strategy of a kind that is only stored."""
+
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind)
         self._is_counted = kind.resource in _COUNTED
@@ -80,6 +82,7 @@ class StoredStrategy(BaseStrategy):
 
     @cached_property
     def _rules(self) -> "Rules":
+        """Upstream's rules of the kind."""
         # Imported with the first object of these kinds: few servers and no run have any.
         from onejob.api.kinds.stored_rules import NO_RULES, RULES
 
@@ -121,6 +124,7 @@ class StoredStrategy(BaseStrategy):
         return super().cells(doc, now) if self._table is None else self._table[1](doc, now)
 
     def _validate(self, doc: Document) -> list[FieldError]:
+        """Return the missing fields, or other errors if none is missing."""
         # If required fields are missing, other checks would only report them again.
         return self._rules.missing_fields(doc) or self._rules.check(doc)
 

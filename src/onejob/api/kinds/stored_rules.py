@@ -112,6 +112,8 @@ def _values(parent: Any, path: str, before: str) -> Iterator[tuple[str, Any]]:
 
 
 def _default_workload(doc: Document, **defaults: Any) -> dict[str, Any]:
+    """Set the defaults of the Pod template and the given ones of the spec in place; return the
+    spec."""
     spec: dict[str, Any] = doc.setdefault("spec", {})
     if spec.get("template"):
         default_pod_template(spec)

@@ -54,6 +54,7 @@ def open_shape(kind: Kind, schema: Schema) -> ObjectShape:
 
 
 def open_definition(kind: Kind) -> dict[str, Any]:
+    """Return the schema of a kind that accepts any fields."""
     return {
         "type": "object",
         "properties": {
@@ -87,6 +88,7 @@ def added_definitions(
 
 
 def _described(definition: dict[str, Any], documentation: Mapping[str, str]) -> dict[str, Any]:
+    """Return the definition with descriptions of the common fields."""
     properties = {
         name: {**property_, "description": documentation[name]} if name in _COMMON else property_
         for name, property_ in definition.get("properties", {}).items()

@@ -16,6 +16,7 @@ def semantically_equal(a: Any, b: Any, type_: Shape | None = None) -> bool:
 
 
 def _equal(a: Any, b: Any, shape: Shape) -> bool:
+    """Return whether two values have the same meaning; absent, null and empty values are equal."""
     if a == b:
         return True
     if isinstance(a, dict) and isinstance(b, dict):
@@ -39,6 +40,7 @@ def _is_nothing(value: Any) -> bool:
 
 
 def _equal_quantities(a: Any, b: Any) -> bool:
+    """Return whether two quantities are the same amount; False if one is malformed."""
     try:
         return same_quantity(a, b)
     except InvalidQuantity:

@@ -135,6 +135,7 @@ def _strings(values: Iterable[str]) -> bytes:
 
 
 def _extensions(number: int, values: Mapping[str, Any]) -> bytes:
+    """Return the encoded `x-` members."""
     return _named(
         number, {key: value for key, value in values.items() if key.startswith("x-")}, _encode_any
     )
@@ -145,6 +146,7 @@ def _encode_any(value: Any) -> bytes:
 
 
 def _text(number: int, values: Mapping[str, Any], key: str) -> bytes:
+    """Return an encoded text member; nothing if it is absent."""
     return text_field(number, values[key]) if key in values else b""
 
 
@@ -153,4 +155,5 @@ def _encode_texts(number: int, values: Iterable[str]) -> bytes:
 
 
 def _flag(number: int, values: Mapping[str, Any], key: str) -> bytes:
+    """Return an encoded flag; nothing if it is false or absent."""
     return number_field(number, 1) if values.get(key) else b""

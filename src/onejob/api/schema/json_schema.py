@@ -44,6 +44,7 @@ def json_schema(kinds: Sequence[Kind]) -> dict[str, Any]:
 
 
 def _title(kinds: Sequence[Kind]) -> str:
+    """Return the title of the schema."""
     return f"{kinds[0].kind} of onejob" if len(kinds) == 1 else "Manifests of onejob"
 
 
@@ -55,6 +56,7 @@ def _of_kind(kind: Kind, name: str) -> dict[str, Any]:
 
 
 def _refer(name: str) -> dict[str, Any]:
+    """Return a reference to a definition."""
     # Members beside a `$ref` are ignored in draft 7.
     return {"allOf": [{"$ref": _REFERENCE + name}]}
 
@@ -78,6 +80,7 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _closure(roots: Iterable[str], definitions: dict[str, Any]) -> list[str]:
+    """Return the names of the definitions that the roots refer to, directly or not, sorted."""
     found: set[str] = set()
     waiting = list(roots)
     while waiting:
@@ -89,6 +92,7 @@ def _closure(roots: Iterable[str], definitions: dict[str, Any]) -> list[str]:
 
 
 def _references(value: Any) -> Iterator[str]:
+    """Yield all references in a schema."""
     if isinstance(value, dict):
         if isinstance(reference := value.get("$ref"), str):
             yield reference

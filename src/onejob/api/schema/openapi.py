@@ -161,6 +161,7 @@ class OpenApiDocuments:
         return {path: self._make(kinds, added) for path, kinds in missing.items()}
 
     def _make(self, kinds: Sequence[Kind], added: _Definitions) -> tuple[bytes, str]:
+        """Return body and ETag of the document of a group."""
         body = msgspec.json.encode(self._group_document(kinds, added))
         return body, hashlib.sha256(body).hexdigest().upper()
 
@@ -171,6 +172,7 @@ class OpenApiDocuments:
 
     @cached_property
     def _sources(self) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+        """Definitions and their documentation, loaded on first use."""
         return load_definitions()
 
     def _group_document(self, kinds: Sequence[Kind], added: _Definitions) -> dict[str, Any]:
@@ -193,6 +195,7 @@ class OpenApiDocuments:
         }
 
     def _definition(self, name: str) -> msgspec.Raw:
+        """Return an encoded definition, from a cache."""
         encoded = self._encoded.get(name)
         if encoded is None:
             definitions, documentation = self._sources
@@ -216,6 +219,7 @@ def _wrapped(name: str) -> dict[str, Any]:
 
 
 def _closure(roots: Iterable[str], definitions: dict[str, Any]) -> set[str]:
+    """Return the names of the definitions that the roots refer to, directly or not."""
     found: set[str] = set()
     waiting = list(roots)
     while waiting:

@@ -120,6 +120,7 @@ def names_by_kind(definitions: dict[str, Any]) -> Names:
 
 
 def paths_of(kind: Kind, names: Names) -> dict[str, Any]:
+    """Return the paths of a kind and its subresources."""
     root = f"/{group_path(kind)}"
     in_namespace = "/namespaces/{namespace}" if kind.namespaced else ""
     collection = f"{root}{in_namespace}/{kind.plural}"
@@ -156,6 +157,7 @@ def _path_parameters(kind: Kind, *, named: bool) -> dict[str, Any]:
 def _operations(
     kind: Kind, verbs: Iterable[str], names: Names, *, collection: bool
 ) -> dict[str, Any]:
+    """Return the operations of a path by HTTP method."""
     gvk = (kind.group, kind.version, kind.kind)
     name = names[gvk]
     list_name = names.get((kind.group, kind.version, kind.list_kind), name)
@@ -227,6 +229,7 @@ def _deprecated_watches(kind: Kind, root: str, in_namespace: str) -> dict[str, A
 
 
 def _watch(kind: Kind, operation_id: str, action: str) -> dict[str, Any]:
+    """Return the deprecated watch operation of a kind."""
     operation = {
         "operationId": operation_id,
         "description": "Deprecated: use the `watch` parameter of a list.",
@@ -254,6 +257,7 @@ def _operation_id(verb: str, kind: Kind, subresource: str = "") -> str:
 def _operation(
     verb: str, action: str, gvk: tuple[str, str, str], body: str, answer: str
 ) -> dict[str, Any]:
+    """Return an operation."""
     operation: dict[str, Any] = {
         "responses": _responses({"$ref": REFERENCE + answer}, _JSON),
         **_action_extensions(action, gvk),
@@ -280,15 +284,18 @@ def _action_extensions(action: str, gvk: tuple[str, str, str]) -> dict[str, Any]
 
 
 def _responses(schema: dict[str, Any], content_type: str) -> dict[str, Any]:
+    """Return the responses of an operation."""
     return {"200": {"description": "OK", "content": {content_type: {"schema": schema}}}}
 
 
 def _body(name: str, content_types: tuple[str, ...]) -> dict[str, Any]:
+    """Return the request body of an operation."""
     schema = {"schema": {"$ref": REFERENCE + name}}
     return {"content": dict.fromkeys(content_types, schema)}
 
 
 def _query(name: str) -> dict[str, Any]:
+    """Return the description of a query parameter."""
     type_, description = _OPTIONS[name]
     return {
         "name": name,

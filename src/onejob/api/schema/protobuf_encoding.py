@@ -89,10 +89,12 @@ def _envelope(api_version: str, kind: str, raw: bytes) -> bytes:
 
 
 def _raw(document: Document) -> bytes:
+    """Return the encoded object, without the envelope of its type."""
     return _message(document, load_schema().kind(document["apiVersion"], document["kind"]))
 
 
 def _message(document: Mapping[str, Any], shape: ObjectShape) -> bytes:
+    """Return an encoded message."""
     return _fields(document, shape, message_name(shape))
 
 
@@ -127,6 +129,7 @@ def _numbers(message: str) -> dict[str, tuple[int, str, str]]:
 
 
 def _field(number: int, value: Any, shape: Shape) -> bytes:
+    """Return an encoded field, repeated for each item of a list or map."""
     match shape:
         case ListShape():
             return b"".join(_field(number, item, shape.items) for item in value)
@@ -178,6 +181,7 @@ def _map_value(value: Any, shape: Shape) -> bytes:
 
 
 def _time(text: str) -> bytes:
+    """Return an encoded Time."""
     moment = datetime.fromisoformat(text)
     seconds = int(moment.timestamp() // 1)
     return number_field(1, seconds) + number_field(2, moment.microsecond * 1000)

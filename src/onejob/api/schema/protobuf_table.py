@@ -23,6 +23,8 @@ MAGIC: Final = b"k8s\x00"
 
 
 class Field(msgspec.Struct, frozen=True):
+    """Field of a protobuf message. Either `name` or `inline` is set."""
+
     name: str = ""
     #: A pointer in Go: if it is present it is set, even to zero.
     pointer: bool = False
@@ -55,12 +57,13 @@ _PACKAGES: Final = re.compile(
 
 
 def message_name(shape: ObjectShape | EitherShape) -> str:
-    """Return the name of a type in the table: its API group, version and struct."""
+    """Return the name of a type in the table: its package and struct, as in `batch.v1.Job`."""
     package = _PACKAGES.match(shape.name)
     return shape.name[package.end() :] if package else shape.name
 
 
 def alternative_numbers(shape: EitherShape) -> tuple[int, int]:
-    """Return the field numbers of the schema and of its alternative."""
+    """Return the field numbers of a union in Go, such as JSONSchemaPropsOrBool: of its schema, and
+    of its other member."""
     numbers = {field.name == "schema": n for n, field in field_table()[message_name(shape)].items()}
     return numbers[True], numbers[False]

@@ -110,6 +110,8 @@ class _KindName(msgspec.Struct, frozen=True):
 
 
 class _Definition(_Property, frozen=True):
+    """Definition of a type."""
+
     properties: dict[str, _Property] = {}
     required: frozenset[str] = frozenset()
     kinds: tuple[_KindName, ...] = msgspec.field(default=(), name="x-kubernetes-group-version-kind")
@@ -136,6 +138,8 @@ _decode_definition = msgspec.json.Decoder(_Definition).decode
 
 
 class Schema:
+    """Shapes of all types, created on first use."""
+
     def __init__(self, data: _Data, index: _Index) -> None:
         #: Kubernetes release of the data: `v1.37.0`.
         self.release: Final = data.release
@@ -190,12 +194,15 @@ class Schema:
         return shape
 
     def knows(self, api_version: str, kind: str) -> bool:
+        """Return whether the schema has the kind."""
         return ("v1" if kind == "DeleteOptions" else api_version, kind) in self._names
 
     def normalise(self, doc: Document, type_: Type) -> list[str]:
+        """Bring a document into canonical form, in place; return the problems."""
         return normalise(doc, type_)
 
     def _reference(self, name: str) -> Shape:
+        """Return the shape of a named type, from a cache; types may contain themselves."""
         known = self._shapes.get(name)
         if known is not None:
             return known
@@ -228,6 +235,7 @@ class Schema:
         return ListShape(_STRING if name.endswith("StringArray") else schema)
 
     def _shape(self, prop: _Property) -> Shape:
+        """Return the shape of a property."""
         if prop.ref:
             return self._reference(prop.ref)
         match prop.type, prop.format:
@@ -260,6 +268,7 @@ class Schema:
 
 @lru_cache(maxsize=1)
 def load_schema() -> Schema:
+    """Return the built-in schema, loaded on first use."""
     with gzip.open(_DATA) as file:
         # The documentation follows and is three times as long; it is not even decompressed.
         shapes = file.readline()

@@ -56,6 +56,7 @@ class Shape:
     go_name: str = "interface {}"
 
     def check(self, value: Any, path: Path, problems: list[str]) -> Any:
+        """Return the value in canonical form; add problems to `problems`."""
         return value
 
     def zero(self) -> Any:

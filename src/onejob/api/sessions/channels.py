@@ -29,17 +29,21 @@ def choose_protocol(offered: Sequence[str], known: Sequence[str]) -> str:
 
 
 class Channels:
+    """Channels of a session on a WebSocket."""
+
     def __init__(self, socket: Socket, protocol: str) -> None:
         self._socket = socket
         self._base64 = "base64" in protocol
 
     async def write(self, channel: int, data: bytes) -> None:
+        """Send data on a channel; wait while the client does not read."""
         if self._base64:
             await self._socket.send(f"{channel}{b64encode(data).decode()}")
         else:
             await self._socket.send(bytes([channel]) + data)
 
     async def close(self) -> None:
+        """End the session."""
         await self._socket.close()
 
     async def read(self, message: bytes | str) -> AsyncIterator[tuple[int, bytes]]:

@@ -85,6 +85,7 @@ async def run_session(
 
 
 def _outcome(running: "asyncio.Future[int]") -> dict[str, Any]:
+    """Return the Status of a command that has ended; internal errors are logged."""
     try:
         return _exit_status(running.result())
     except ApiError as error:
@@ -95,6 +96,7 @@ def _outcome(running: "asyncio.Future[int]") -> dict[str, Any]:
 
 
 def _exit_status(code: int) -> dict[str, Any]:
+    """Return the Status of a command's exit code."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     return {
@@ -121,6 +123,7 @@ class _Streams:
         self._resized = asyncio.Event()
 
     async def read_stdin(self) -> bytes:
+        """Wait for input and return all that has arrived; b"" at its end."""
         while not self._typed and not self._stdin_ended:
             self._changed.clear()
             await self._changed.wait()
@@ -139,12 +142,17 @@ class _Streams:
         await self._write(_Channel.STDERR, data)
 
     async def next_size(self) -> TerminalSize:
+        """Wait for a change of the terminal's size and return the newest."""
         await self._resized.wait()
         self._resized.clear()
         assert self._size is not None, "a resize sets the size first"
         return self._size
 
     async def finish(self, status: dict[str, Any]) -> None:
+        """Send the command's Status and end the session.
+
+        Clients of old protocols get only error messages.
+        """
         if self._has_status:
             await self._write(_Channel.STATUS, msgspec.json.encode(status))
         elif status["status"] != "Success":
@@ -168,6 +176,7 @@ class _Streams:
             message = await socket.receive()
 
     async def _wait_for_buffer_space(self, seconds: float) -> bool:
+        """Wait until input has been read; return False after `seconds`."""
         self._room.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -177,6 +186,7 @@ class _Streams:
         return True
 
     def _take(self, channel: int, data: bytes) -> None:
+        """Process a message of the client."""
         match channel:
             case _Channel.STDIN if data:
                 self._typed.append(data)
@@ -191,6 +201,7 @@ class _Streams:
                 log.debug("a session sent something on channel %d", channel)
 
     def _resize(self, data: bytes) -> None:
+        """Record a new terminal size; an invalid one is ignored."""
         try:
             size = msgspec.json.decode(data, type=dict[str, int])
             self._size = TerminalSize(size["Width"], size["Height"])

@@ -73,6 +73,7 @@ class ExecSource(Protocol):
 
 
 def log_options(query: Query, pod: str) -> LogOptions:
+    """Return the options of a log request. Raises Invalid, BadRequest."""
     tail = whole_number(query, "tailLines")
     limit = whole_number(query, "limitBytes")
     since_seconds = whole_number(query, "sinceSeconds")
@@ -166,6 +167,7 @@ def require_running(pod: Document, intent: str = "exec into a container in") -> 
 
 
 def _names(spec: dict[str, Any], field: str) -> list[str]:
+    """Return the names of the containers in a field of a Pod's spec."""
     return [container["name"] for container in spec.get(field, ())]
 
 
@@ -174,6 +176,7 @@ def _go_list(names: Sequence[str]) -> str:
 
 
 def _time(text: str) -> datetime | None:
+    """Return a time with its zone; None if it is absent. Raises BadRequest."""
     if not text:
         return None
     try:

@@ -138,10 +138,13 @@ class _Pair:
         self.task: asyncio.Task[None] | None = None
 
     async def _write(self, data: bytes) -> None:
+        """Send data to the client on the pair's data stream."""
         await self._tunnel.write(SpdyWriter.data(self.streams["data"], data))
 
 
 class _Tunnel:
+    """Forwarded connections of one client, each with an error and a data stream."""
+
     def __init__(self, connect: Connect, socket: Socket) -> None:
         self._connect = connect
         self._socket = socket
@@ -153,12 +156,14 @@ class _Tunnel:
         self._of_stream: dict[int, _Pair] = {}
 
     async def take(self, data: bytes) -> None:
+        """Process data of the client, then wait while too much of it is undelivered."""
         for part in slices(data):
             await self._take(part)
             await asyncio.sleep(0)
         await self.ahead.room()
 
     async def _take(self, data: bytes) -> None:
+        """Process the events in the data."""
         for event in self._reader.feed(data):
             match event:
                 case StreamOpened():
@@ -173,10 +178,12 @@ class _Tunnel:
                     pass
 
     async def close(self) -> None:
+        """Cancel all connections."""
         tasks = [pair.task for pair in self._of_stream.values() if pair.task is not None]
         await _cancel_all(*tasks)
 
     async def _open(self, event: StreamOpened) -> None:
+        """Add a stream to its pair, and connect once both streams are open."""
         kind = event.headers.get("streamtype", "")
         number = event.headers.get("requestid", "")
         if not number:
@@ -201,6 +208,7 @@ class _Tunnel:
             pair.task = asyncio.create_task(self._serve(pair))
 
     async def _serve(self, pair: _Pair) -> None:
+        """Relay a connection until it ends, and report its error to the client."""
         error_stream, data_stream = pair.streams["error"], pair.streams["data"]
         try:
             if problem := await pair.relay.run(self._connect):
@@ -217,6 +225,7 @@ class _Tunnel:
                 self._of_stream.pop(stream, None)
 
     def _deliver(self, event: StreamData) -> None:
+        """Pass data on to the connection of its stream."""
         pair = self._of_stream.get(event.stream)
         if pair is None or pair.streams.get("data") != event.stream:
             return
@@ -225,6 +234,7 @@ class _Tunnel:
             pair.relay.end()
 
     def _reset(self, stream: int) -> None:
+        """Cancel the connection whose data stream the client has reset."""
         pair = self._of_stream.get(stream)
         if pair is not None and pair.task is not None and pair.streams.get("data") == stream:
             pair.task.cancel()
@@ -241,6 +251,7 @@ class _Ahead:
         self._fewer = asyncio.Event()
 
     def add(self, count: int) -> None:
+        """Change the number of undelivered bytes."""
         self._bytes += count
         if count < 0:
             self._fewer.set()
@@ -274,6 +285,7 @@ class _Relay:
             self._changed.set()
 
     def end(self) -> None:
+        """Note the end of the client's data."""
         self._ended = True
         self._changed.set()
 
@@ -298,6 +310,7 @@ class _Relay:
         return ""
 
     async def _send_on(self, writer: asyncio.StreamWriter) -> None:
+        """Send the client's data to the Pod until its end."""
         try:
             while True:
                 while self._pending:
@@ -317,6 +330,7 @@ class _Relay:
             self._discard()
 
     def _discard(self) -> None:
+        """Drop undelivered data."""
         self._ended = True
         self._ahead.add(-sum(map(len, self._pending)))
         self._pending.clear()
@@ -331,6 +345,7 @@ async def _cancel_all(*tasks: "asyncio.Future[Any]") -> None:
 
 
 def _port(text: str) -> int:
+    """Return a port number. Raises BadRequest."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 65536):
         raise BadRequest(f'unable to parse "{text[:20]}" as a port: it is a number up to 65535')
     return int(text)

@@ -47,6 +47,8 @@ class AbandonedSocket:
 
 @dataclass(frozen=True, slots=True)
 class Session:
+    """Session to run on a connection once its upgrade is accepted."""
+
     #: Subprotocol named in the response; "" if the client named none.
     protocol: str
     #: Runs the session on the accepted socket until one side ends it.

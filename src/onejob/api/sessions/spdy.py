@@ -56,6 +56,8 @@ class SpdyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamOpened:
+    """The client has opened a stream."""
+
     stream: int
     headers: Mapping[str, str]
     ended: bool
@@ -63,6 +65,8 @@ class StreamOpened:
 
 @dataclass(frozen=True, slots=True)
 class StreamData:
+    """Data on a stream."""
+
     stream: int
     data: bytes
     ended: bool
@@ -70,6 +74,8 @@ class StreamData:
 
 @dataclass(frozen=True, slots=True)
 class StreamReset:
+    """The client has reset a stream."""
+
     stream: int
 
 
@@ -124,6 +130,7 @@ class SpdyReader:
                 yield event
 
     def _control(self, kind: int, flags: int, payload: bytes) -> Event | None:
+        """Return the event of a control frame; None for one that is ignored. Raises SpdyError."""
         try:
             match kind:
                 case 1:
@@ -148,6 +155,7 @@ class SpdyReader:
         return None
 
     def _read_headers(self, block: bytes) -> dict[str, str]:
+        """Return the decompressed headers. Raises SpdyError."""
         plain = self._headers.decompress(block, _MAX_HEADER_BYTES)
         if self._headers.unconsumed_tail:
             raise SpdyError("too many headers")
@@ -186,14 +194,17 @@ class SpdyWriter:
 
     @staticmethod
     def data(stream: int, data: bytes, *, ends: bool = False) -> bytes:
+        """Return a data frame; `ends` closes our side of the stream."""
         return struct.pack(">II", stream, (_FIN if ends else 0) << 24 | len(data)) + data
 
     @staticmethod
     def reset(stream: int) -> bytes:
+        """Return a frame that cancels a stream."""
         return _control_frame(_RST_STREAM, struct.pack(">II", stream, _CANCEL))
 
     @staticmethod
     def ping(number: int) -> bytes:
+        """Return the reply to a ping."""
         return _control_frame(_PING, struct.pack(">I", number))
 
     @staticmethod
@@ -206,6 +217,7 @@ def _control_frame(kind: int, payload: bytes) -> bytes:
 
 
 def _read_text(plain: bytes, position: int) -> tuple[str, int]:
+    """Return the text at `position` and the position after it. Raises SpdyError."""
     [length] = struct.unpack_from(">I", plain, position)
     end = position + 4 + length
     if end > len(plain):

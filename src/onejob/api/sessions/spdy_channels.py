@@ -78,6 +78,7 @@ class SpdyChannels:
             yield taken
 
     async def _events(self, message: bytes | str) -> AsyncIterator[tuple[int, bytes]]:
+        """Process a message and yield channel and data of each data frame in it."""
         for part in slices(message if isinstance(message, bytes) else b""):
             for taken in self._process(part):
                 yield taken
@@ -119,6 +120,7 @@ class SpdyChannels:
             raise ClientLeft from error
 
     def _open(self, event: StreamOpened) -> None:
+        """Accept a stream as its channel; refuse an unknown or repeated one."""
         channel = _CHANNELS.get(event.headers.get("streamtype", ""))
         if channel is None or channel in self._streams:
             self._unanswered.append(self._writer.reset(event.stream))

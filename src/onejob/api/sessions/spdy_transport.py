@@ -17,6 +17,7 @@ _VERSION: Final = b"x-stream-protocol-version"
 
 
 def _offered_protocols(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
+    """Return the offered stream protocols as subprotocols of a tunnel: `SPDY/3.1+NAME`."""
     return [
         PREFIX + text.strip()
         for name, value in headers
@@ -27,7 +28,9 @@ def _offered_protocols(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
 
 class SpdyConnection(UpgradedConnection):
     @classmethod
-    def of_request(cls, host: Host, request: Request) -> "SpdyConnection":
+    def from_request(cls, host: Host, request: Request) -> "SpdyConnection":
+        """Return a connection that offers the request's stream protocols as WebSocket
+        subprotocols."""
         offered = _offered_protocols(request.headers)
         return cls(host, msgspec.structs.replace(request, subprotocols=offered))
 
@@ -35,6 +38,7 @@ class SpdyConnection(UpgradedConnection):
         self._deliver(data)
 
     def _accept(self, subprotocol: str) -> None:
+        """Write the 101 response with the chosen protocol."""
         self._write_head(
             101,
             [
@@ -45,4 +49,5 @@ class SpdyConnection(UpgradedConnection):
         )
 
     async def _send_parts(self, parts: Sequence[bytes], *, is_text: bool) -> None:
+        """Write the parts as one piece of the byte stream; `is_text` has no effect."""
         self.transport.write(b"".join(parts))

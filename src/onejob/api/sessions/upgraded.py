@@ -30,9 +30,11 @@ class Host(Protocol):
     tasks: "set[asyncio.Task[None]]"
     on_closed: Callable[[], None]
 
-    def stalls(self, connection: Any) -> None: ...
+    def stalls(self, connection: Any) -> None:
+        """Note that the client of a connection does not read."""
 
-    def goes_on(self, connection: Any) -> None: ...
+    def goes_on(self, connection: Any) -> None:
+        """Note that the client of a connection reads again."""
 
 
 class UpgradedConnection(asyncio.Protocol):
@@ -91,6 +93,7 @@ class UpgradedConnection(asyncio.Protocol):
     # --- application side ----------------------------------------------------------------------
 
     async def _run(self) -> None:
+        """Have the application handle the request, and close the connection afterwards."""
         response: Response | None = None
         try:
             response = await self._host.app(self._request)
@@ -106,6 +109,11 @@ class UpgradedConnection(asyncio.Protocol):
                 response.on_end()
 
     async def _respond(self, response: Response) -> None:
+        """Run the session of a response, or write the response if it has none.
+
+        Waits for space in the buffer first. If the client disconnects before the upgrade is
+        accepted, the session is abandoned and the error raised.
+        """
         session = response.session
         if session is None:
             await self._drained()
@@ -123,7 +131,8 @@ class UpgradedConnection(asyncio.Protocol):
     async def _run_session(
         self, session: Session, ends: tuple["asyncio.Future[None]", ...]
     ) -> None:
-        """Run a session until it ends or its user's access is revoked."""
+        """Run a session until it ends, or close it with a policy violation if its user's access is
+        revoked."""
         running = asyncio.ensure_future(session.run(self))
         try:
             await asyncio.wait((running, *ends), return_when=asyncio.FIRST_COMPLETED)
@@ -137,6 +146,7 @@ class UpgradedConnection(asyncio.Protocol):
             running.result()
 
     def _application_ended(self) -> None:
+        """Close the connection once the application has handled the request."""
         self.transport.close()
 
     async def receive(self) -> bytes | str | None:
@@ -167,15 +177,19 @@ class UpgradedConnection(asyncio.Protocol):
             raise ConnectionResetError("the client has left")
 
     @abstractmethod
-    def _accept(self, subprotocol: str) -> None: ...
+    def _accept(self, subprotocol: str) -> None:
+        """Write the response that accepts the upgrade."""
 
     @abstractmethod
-    async def _send_parts(self, parts: Sequence[bytes], *, is_text: bool) -> None: ...
+    async def _send_parts(self, parts: Sequence[bytes], *, is_text: bool) -> None:
+        """Write one message, given in parts, to the transport's buffer."""
 
     def _close(self, code: int) -> None:
+        """Close the connection; `code` is for transports with a closing handshake."""
         self.transport.close()
 
     def _refuse(self, response: Response) -> None:
+        """Write a response without an upgrade, and close the connection."""
         body = response.body
         assert isinstance(body, bytes), "upgrades are not answered with streams"
         kind = (b"content-type", response.content_type)
@@ -195,11 +209,13 @@ class UpgradedConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _resume_reading(self) -> None:
+        """Resume reading if it is paused and the client is connected."""
         if self._reading_paused and not self._lost:
             self._reading_paused = False
             self.transport.resume_reading()
 
     def _disconnect(self) -> None:
+        """Have `receive` return None."""
         self._arrived.put_nowait(None)
 
     def _write_head(self, code: int, headers: list[tuple[bytes, bytes]]) -> None:

@@ -37,6 +37,8 @@ _PLAIN_PROTOCOLS: Final = ("binary.k8s.io", _BASE64)
 
 
 class Upgrades:
+    """Factory of sessions for upgrade requests."""
+
     def __init__(
         self, service: Service, sessions: ExecSource | None, ports: PortSource | None
     ) -> None:
@@ -68,6 +70,7 @@ class Upgrades:
     def _forwarding(
         self, target: ResourcePath, pod: dict[str, Any], query: Query, offered: Sequence[str]
     ) -> Session:
+        """Return the session that forwards ports. Raises BadRequest."""
         protocol = choose_protocol(offered, (TUNNEL_PROTOCOL, *CHANNEL_PROTOCOLS))
         require_running(pod, "forward ports of")
         if self._ports is None:
@@ -149,6 +152,7 @@ def _one_way(protocol: str, send_all: Callable[[Socket], Awaitable[None]]) -> Se
 
 
 async def _pieces_of(response: Response) -> AsyncGenerator[bytes, None]:
+    """Yield the body of a response, and close its stream at the end."""
     if isinstance(response.body, bytes):
         if response.body:
             yield response.body

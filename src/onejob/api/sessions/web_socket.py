@@ -229,6 +229,7 @@ def _frame_head(opcode: Opcode, size: int) -> bytes:
 
 
 def _handshake(method: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the headers of a handshake as an HTTP request for the protocol library."""
     lines = [b"%b / HTTP/1.1\r\n" % method.encode()]
     lines += [b"%b: %b\r\n" % header for header in headers if header[0] in _HANDSHAKE]
     return b"".join((*lines, b"\r\n"))

@@ -160,6 +160,7 @@ def _check_keys(value: Any, shape: Shape, path: str) -> None:
 
 
 def _merge(live: Any, wanted: Any, shape: Shape) -> Any:
+    """Return the live value with the applied one merged into it."""
     match live, wanted, shape:
         case dict(), dict(), ObjectShape(atomic=False) | MapShape(atomic=False):
             return _merge_maps(live, wanted, shape)

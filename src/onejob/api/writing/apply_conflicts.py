@@ -20,6 +20,7 @@ class FieldConflict(Struct, frozen=True):
 
     @property
     def owner(self) -> str:
+        """Description of the conflicting manager, in upstream's words."""
         text = msgspec.json.encode(self.entry.manager).decode()
         if self.entry.subresource:
             text += f' with subresource "{self.entry.subresource}"'

@@ -160,6 +160,7 @@ def largest_size(options: WriteOptions) -> int:
 
 
 def bounded(value: bytes, largest: int) -> bytes:
+    """Return the value. Raises RequestTooLarge if it is longer than `largest`."""
     if len(value) > largest:
         # Upstream sends the first part of this message with code 500. The request is at fault,
         # though, and 500 makes clients retry.

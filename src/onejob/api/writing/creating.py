@@ -50,6 +50,8 @@ _encode = msgspec.json.encode
 
 
 class Creates(WriteContext, frozen=True):
+    """Create requests."""
+
     def create(
         self,
         kind: Kind,
@@ -233,6 +235,7 @@ class Creates(WriteContext, frozen=True):
         doc.update(mutated)
 
     def _free_name(self, kind: Kind, namespace: str, prefix: str) -> Key:
+        """Return an unused key with a generated name. Raises AlreadyExists after several tries."""
         for _ in range(_NAME_TRIES):
             key = key_at((kind.storage, namespace, generated_name(prefix, self.rng)))
             if self.store.newest(key) is None:
@@ -289,6 +292,8 @@ class _Batch:
         return template.head(variation), template.tail(variation, pieces.sections)
 
     def _encode(self, template: Template, node: str) -> "_Pieces":
+        """Return the encoded template of Pods assigned to a node, or of unassigned ones if `node`
+        is ""."""
         sections = (template.spec, template.status)
         if node:
             sections = template.assigned(node, self.now.decode())

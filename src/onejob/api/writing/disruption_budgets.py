@@ -59,6 +59,7 @@ def _write_status(writes: Writes, budget: Budget, status: BudgetStatus) -> None:
 
 
 def _refusal(refused: Refused) -> ApiError:
+    """Return the error of a refused eviction."""
     cause = {"reason": "DisruptionBudget", "message": refused.cause}
     details = {"causes": [cause]}
     if refused.code == 403:

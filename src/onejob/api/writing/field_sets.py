@@ -37,6 +37,7 @@ def fields_of(doc: Any, shape: Shape) -> FieldSet:
 
 
 def _collect(value: Any, shape: Shape, path: FieldPath, found: set[FieldPath]) -> None:
+    """Add the paths of all fields in the value to `found`."""
     if not value or not isinstance(value, dict | list):
         found.add(path)
         return
@@ -71,12 +72,14 @@ class Comparison(Struct):
 
 
 def compare(old: Any, new: Any, shape: Shape) -> Comparison:
+    """Return the paths that were added, removed and changed."""
     comparison = Comparison()
     _compare(old, new, shape, (), comparison)
     return comparison
 
 
 def _compare(old: Any, new: Any, shape: Shape, path: FieldPath, found: Comparison) -> None:
+    """Add the differences between two values to `found`."""
     if old == new:
         return
     before = _child_map(old, shape)
@@ -225,6 +228,7 @@ def add_fields(encoded: FieldsV1, fields: Iterable[FieldPath]) -> FieldsV1:
 
 
 def _insert(root: FieldsV1, path: FieldPath) -> None:
+    """Add a path to the encoded set."""
     node = root
     for depth, element in enumerate(path):
         child = node.get(element)
@@ -253,6 +257,7 @@ def remove_fields(encoded: FieldsV1, fields: Iterable[FieldPath]) -> FieldsV1:
 
 
 def _contains(encoded: FieldsV1, path: FieldPath) -> bool:
+    """Return whether the encoded set contains the path itself."""
     node: Any = encoded
     for element in path:
         node = node.get(element)
@@ -262,6 +267,7 @@ def _contains(encoded: FieldsV1, path: FieldPath) -> bool:
 
 
 def _delete(node: FieldsV1, path: FieldPath) -> None:
+    """Remove a path from the encoded set, and parents that are left empty. Raises KeyError."""
     element, *rest = path
     child = node[element]
     if rest:
@@ -293,6 +299,7 @@ def decode_fields(encoded: FieldsV1) -> FieldSet:
 
 
 def _decode(node: FieldsV1, path: FieldPath) -> Iterator[FieldPath]:
+    """Yield the paths of an encoded set."""
     for element, child in node.items():
         if element == ".":
             yield path

@@ -79,6 +79,7 @@ class Entry(Struct, frozen=True):
 
     @property
     def fields(self) -> FieldSet:
+        """Fields that the manager owns."""
         return decode_fields(self.encoded)
 
     @property
@@ -92,6 +93,7 @@ class Entry(Struct, frozen=True):
         return (self.manager, self.operation, version, self.subresource)
 
     def document(self) -> Document:
+        """Return the entry as in `metadata.managedFields`."""
         doc: Document = {
             "manager": self.manager,
             "operation": self.operation,
@@ -216,6 +218,7 @@ def read_entries(doc: Document) -> list[Entry]:
 
 
 def _parse_entry(item: Any) -> Entry:
+    """Return the entry of a document. Raises ValueError and errors of malformed values."""
     if item.get("operation") not in ("Apply", "Update"):
         raise ValueError("neither Apply nor Update")
     encoded = item.get("fieldsV1") or {}

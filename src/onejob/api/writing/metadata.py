@@ -46,6 +46,7 @@ _OMITTED_WHEN_EMPTY = (
 
 
 def timestamp(at: datetime) -> str:
+    """Return a UTC time in RFC 3339 format, in whole seconds."""
     # `at` is in UTC; formatting with strftime takes five times as long.
     return at.isoformat()[:19] + "Z"
 
@@ -98,6 +99,7 @@ def check_type(kind: Kind, body: Document) -> None:
 
 
 def metadata_of(body: Document) -> dict[str, Any]:
+    """Return the body's metadata, added if it is absent. Raises BadRequest."""
     metadata = body.setdefault("metadata", {})
     if not isinstance(metadata, dict):
         raise BadRequest("metadata must be an object")
@@ -141,6 +143,8 @@ def drop_empty(metadata: dict[str, Any]) -> None:
 
 
 def check_namespace(kind: Kind, namespace: str, metadata: dict[str, Any]) -> None:
+    """Remove the namespace of a cluster-scoped object. Raises BadRequest if it differs from the
+    request's."""
     given = metadata.get("namespace", "")
     if given and given != namespace:
         raise BadRequest(

@@ -34,6 +34,7 @@ def merge_patch(doc: Document, patch: Document) -> Document:
 
 
 def _merge(target: Any, patch: Document) -> Document:
+    """Return the target with a merge patch applied; the target is not modified."""
     if not isinstance(target, dict):
         target = {}
     merged: Document = target.copy()
@@ -80,6 +81,7 @@ def json_patch(doc: Document, operations: list[Any]) -> Document:
 
 
 def _operate(root: Any, operation: Document) -> Any:
+    """Return the document after one operation, modified in place. Raises PatchFailed."""
     verb = operation.get("op")
     path = _pointer(operation, "path")
     match verb:
@@ -121,16 +123,19 @@ def _too_deep_error() -> PatchFailed:
 
 
 def _source(root: Any, operation: Document) -> Any:
+    """Return the value that a `copy` operation refers to. Raises PatchFailed."""
     return _get(root, _pointer(operation, "from"), "copy")
 
 
 def _value(operation: Document) -> Any:
+    """Return a copy of the operation's value. Raises PatchFailed if it has none."""
     if "value" not in operation:
         raise PatchFailed(f"{operation['op']} operation: missing value")
     return deep_copy(operation["value"])
 
 
 def _pointer(operation: Document, name: str) -> list[str]:
+    """Return the path of a JSON pointer in the operation. Raises PatchFailed."""
     text = operation.get(name)
     if not isinstance(text, str):
         raise PatchFailed(f"{operation.get('op')} operation: missing {name} field")
@@ -140,6 +145,7 @@ def _pointer(operation: Document, name: str) -> list[str]:
 
 
 def _get(root: Any, path: list[str], verb: str) -> Any:
+    """Return the value at a path. Raises PatchFailed."""
     value = root
     for position, part in enumerate(path):
         if isinstance(value, dict) and part in value:
@@ -152,6 +158,7 @@ def _get(root: Any, path: list[str], verb: str) -> Any:
 
 
 def _add(root: Any, path: list[str], value: Any) -> Any:
+    """Return the document with the value added, modified in place. Raises PatchFailed."""
     if not path:
         return value
     *parents, last = path
@@ -167,6 +174,8 @@ def _add(root: Any, path: list[str], value: Any) -> Any:
 
 
 def _remove(root: Any, path: list[str]) -> tuple[Any, Any]:
+    """Return the document without the value at the path, modified in place, and that value. Raises
+    PatchFailed."""
     if not path:
         raise PatchFailed("remove operation: cannot remove the whole document")
     *parents, last = path
@@ -179,6 +188,8 @@ def _remove(root: Any, path: list[str]) -> tuple[Any, Any]:
 
 
 def _test(root: Any, path: list[str], expected: Any) -> None:
+    """Raise PatchFailed unless the value at the path equals the expected one; an absent value
+    equals null."""
     try:
         actual = _get(root, path, "test")
     except PatchFailed:
@@ -202,6 +213,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _index(part: str, largest: int, path: list[str]) -> int:
+    """Return a list index from 0 to `largest`. Raises PatchFailed."""
     negative = part.startswith("-")
     digits = part[1:] if negative else part
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
@@ -218,4 +230,5 @@ def _missing_error(verb: str, path: list[str]) -> PatchFailed:
 
 
 def _text(path: list[str]) -> str:
+    """Return a path as a quoted JSON pointer."""
     return '"' + "".join("/" + p.replace("~", "~0").replace("/", "~1") for p in path) + '"'

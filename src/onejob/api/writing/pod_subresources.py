@@ -125,6 +125,7 @@ def _require_shape(writes: Writes, body: Document, api_version: str, kind: str) 
 
 
 def _refused(name: str, why: str) -> Conflict:
+    """Return the error of a binding."""
     return Conflict(
         f'Operation cannot be fulfilled on pods/binding "{name}": {why}',
         details={"name": name, "kind": "pods/binding"},
@@ -132,6 +133,7 @@ def _refused(name: str, why: str) -> Conflict:
 
 
 def _accepted(revision: int) -> Outcome:
+    """Return the outcome of a successful binding or eviction."""
     status = {
         "kind": "Status",
         "apiVersion": "v1",

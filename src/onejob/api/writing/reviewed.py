@@ -43,13 +43,16 @@ class _Decisions:
         self._next = 0
 
     def rewind(self) -> None:
+        """Start again with the first decision, for another run of the write."""
         self._next = 0
 
     def add(self, verdict: Verdict) -> None:
+        """Record the decision that the last run lacked."""
         self._known.append(verdict)
 
     @property
     def warnings(self) -> Sequence[str]:
+        """Warnings of all decisions."""
         return [warning for verdict in self._known for warning in verdict.warnings]
 
     def mutated(
@@ -81,6 +84,7 @@ class _Decisions:
         old: Document | None,
         settle: Settle | None,
     ) -> Verdict:
+        """Return the next decision. Raises _Undecided if it is not recorded yet."""
         if self._next == len(self._known):
             raise _Undecided(
                 admission_request(operation, target, document, old, self._requester), settle

@@ -107,6 +107,8 @@ def patch_section(
 
 
 def _remove_finalizers(stored: Stored, patch: _PatchedMetadata) -> SectionWrite | Stored | None:
+    """Return the write without the finalizers, the stored version if nothing changes, or None if
+    the whole Pod has to be decoded."""
     pod = _read_with_metadata(stored.value)
     metadata = pod.metadata
     if "deletionTimestamp" in metadata or (patch.uid and patch.uid != metadata["uid"]):
@@ -127,6 +129,8 @@ def _remove_finalizers(stored: Stored, patch: _PatchedMetadata) -> SectionWrite 
 def _set_status(
     stored: Stored, patch: _PatchedMetadata, wanted: dict[str, Any], shape: ObjectShape
 ) -> SectionWrite | Stored | None:
+    """Return the write with the status, the stored version if nothing changes, or None if the whole
+    Pod has to be decoded."""
     pod = _read_with_status(stored.value)
     metadata, old = bytes(pod.metadata), pod.status
     if (
@@ -187,6 +191,7 @@ def _merge_conditions(old: list[dict[str, Any]], wanted: list[dict[str, Any]]) -
 def _write(
     stored: Stored, pod: _WithMetadata | _WithStatus, *, cold: bool, quiet: bool = False
 ) -> SectionWrite | None:
+    """Return the encoded Pod, split at its resourceVersion; None if that text is not unique."""
     parts = _encode(pod).split(b'"resourceVersion":"%d"' % stored.revision)
     if len(parts) != 2:
         # The text occurs elsewhere too, e.g. in an embedded object.

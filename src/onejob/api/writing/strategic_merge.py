@@ -35,6 +35,7 @@ def strategic_merge(doc: Document, patch: Document, type_: Shape) -> Document:
 
 
 def _merge_map(original: Document, patch: Document, shape: Shape) -> Document:
+    """Return the object with the patch and its directives applied. Raises BadRequest."""
     if not any(map(_is_directive, patch)):
         return _merge_fields(original, patch, shape)
     match patch.get(_PATCH, "merge"):
@@ -117,6 +118,7 @@ def _without_items(present: list[Any], unwanted: list[Any]) -> list[Any]:
 def _merge_field(
     merged: Document, original: Document, field: str, value: Any, shape: Shape
 ) -> None:
+    """Apply the patch of one field to `merged`."""
     if value is None:
         if field in merged:
             del merged[field]
@@ -246,6 +248,7 @@ def _check_order(change: list[Any], order: list[Any], key: str) -> None:
 
 
 def _excerpt(items: list[Any]) -> str:
+    """Return the first items of a list as text."""
     text = str(items[:_MAX_SHOWN_ITEMS])
     return text if len(items) <= _MAX_SHOWN_ITEMS else f"{text[:-1]}, ... {len(items)} items]"
 
@@ -264,6 +267,7 @@ def _retain_keys(original: Document, patch: Document) -> None:
 
 
 def _list_of(value: Any, directive: str) -> list[Any]:
+    """Return the list of a directive. Raises BadRequest for another type."""
     if not isinstance(value, list):
         raise BadRequest(f"invalid patch format of {directive.strip('$/')}: expected a list")
     return value
@@ -306,4 +310,5 @@ def _without_duplicates(items: list[Any]) -> list[Any]:
 
 
 def _merges_items(shape: Shape) -> bool:
+    """Return whether lists of this shape are merged rather than replaced."""
     return isinstance(shape, ListShape) and "merge" in shape.strategies

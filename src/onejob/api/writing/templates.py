@@ -33,7 +33,8 @@ class Creation(Protocol):
         ...
 
     @property
-    def variation(self) -> Variation | None: ...
+    def variation(self) -> Variation | None:
+        """How the object differs from the template; None if it is created on its own."""
 
     @property
     def document(self) -> bytes:
@@ -126,6 +127,7 @@ def evaluated_template(outcome: Outcome, variation: Variation | None, generation
 
 
 def _without(values: Mapping[str, str], unwanted: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries whose names are not in `unwanted`."""
     return {name: value for name, value in values.items() if name not in unwanted}
 
 

@@ -17,6 +17,10 @@ _MEMORY = 8 << 20
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> Any:
+    """Return the pattern compiled by RE2, from a cache.
+
+    Raises EvaluationError, worded as by Go, if it is invalid or too long.
+    """
     # Imported when the first pattern is compiled: most rules have none.
     import re2
 
@@ -31,7 +35,7 @@ def compile_pattern(pattern: str) -> Any:
         reason = error.args[0] if error.args else ""
         if isinstance(reason, bytes):
             reason = reason.decode(errors="replace")
-        raise EvaluationError(f"error parsing regexp: {_in_words_of_go(reason)}") from error
+        raise EvaluationError(f"error parsing regexp: {_go_message(reason)}") from error
 
 
 #: RE2's error messages, and the wording of Go's regexp for the same problems.
@@ -47,12 +51,14 @@ _PROBLEMS = {
 }
 
 
-def _in_words_of_go(reason: str) -> str:
+def _go_message(reason: str) -> str:
+    """Return an error message of RE2 in the wording of Go's regexp."""
     problem, _, part = reason.partition(": ")
     return f"{_PROBLEMS.get(problem, problem)}: `{part}`"
 
 
 def _search(pattern: str, text: str) -> Any:
+    """Return the first match or None. Raises EvaluationError."""
     try:
         return compile_pattern(pattern).search(text)
     except UnicodeEncodeError as error:

@@ -132,6 +132,7 @@ def _compare(
     instructions: bool,
     as_json: bool,
 ) -> int:
+    """Measure both revisions, print the comparison, and return the exit code."""
     import msgspec
 
     from onejob.benchmarks.comparing.rounds import compare, run_rounds
@@ -175,6 +176,7 @@ def _compare(
 
 
 def _instructions(other: "Tree", this: "Tree", progress: "_Progress") -> str:
+    """Count the instructions per Pod of both trees, showing progress; return the line to print."""
     from onejob.benchmarks.comparing.instructions import find_counter, per_pod
 
     counter = find_counter()
@@ -196,6 +198,7 @@ def _instructions(other: "Tree", this: "Tree", progress: "_Progress") -> str:
 
 
 def _chosen(names: tuple[str, ...]) -> "tuple[Scenario, ...]":
+    """Return the scenarios with these names, all if there are none. Raises CommandError."""
     from onejob.benchmarks.catalogue import SCENARIOS, find
 
     for name in names:
@@ -215,9 +218,11 @@ class _Progress:
         self._number = 0
 
     def begin(self) -> None:
+        """Count the next scenario, whose number all following lines show."""
         self._number += 1
 
     def show(self, what: str, seconds: float) -> None:
+        """Print the current measurement; without a terminal only once, at 0 seconds."""
         text = f"[{self._number}/{self._total}] {what}"
         if self._terminal.interactive:
             print(f"\r\x1b[K{text} {seconds:.0f} s", end="", file=sys.stderr, flush=True)
@@ -225,5 +230,6 @@ class _Progress:
             print(text, file=sys.stderr, flush=True)
 
     def clear(self) -> None:
+        """Erase the progress line of a terminal."""
         if self._terminal.interactive:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

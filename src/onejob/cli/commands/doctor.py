@@ -1,4 +1,5 @@
-"""`onejob doctor`: integrity check of a server's state, with advice on repair."""
+"""`onejob doctor`: integrity check of a server's state, its repair, removal of damaged objects, and
+export of intact ones."""
 
 import sys
 from collections.abc import Sequence
@@ -80,6 +81,8 @@ def command(
 
 
 def _examine(database: Path) -> "Examination":
+    """Return the result of the database's check. Raises CommandError if it cannot be opened at
+    all."""
     from onejob.api.unreadable import is_readable
     from onejob.store.base import CannotOpen, CorruptStore
     from onejob.store.checking.examination import examine
@@ -93,12 +96,18 @@ def _examine(database: Path) -> "Examination":
 
 
 def _report(database: Path, found: "Examination", problems: list[str]) -> None:
+    """Print the summary of a check, and its problems on stderr."""
     print(f"{database}: revision {found.revision}, {len(found.saved)} intact objects")
     for problem in problems:
         print(f"problem: {problem}", file=sys.stderr)
 
 
 def _repair_database(database: Path, target: Path | None) -> None:
+    """Replace a damaged database by its intact objects, and print the losses.
+
+    Exports them to `target`, too, unless it is None. Raises CommandError, also while a server is
+    running.
+    """
     from onejob.store.base import CannotOpen
     from onejob.store.checking.repair import complete_repair, repair
     from onejob.store.lock_file import LockFile
@@ -132,6 +141,8 @@ def _repair_database(database: Path, target: Path | None) -> None:
 
 
 def _remove(database: Path, names: Sequence[str]) -> None:
+    """Delete the named damaged objects and print them; delete none if a name is not that of a
+    damaged object. Raises CommandError."""
     import asyncio
 
     from onejob.api.unreadable import is_readable
@@ -157,6 +168,7 @@ def _remove(database: Path, names: Sequence[str]) -> None:
 
 
 def _journal_problems(folder: Path) -> list[str]:
+    """Return the problems of the supervisor's journal."""
     from onejob.node.supervisor.journal import NAME
     from onejob.node.supervisor.record_file import is_damaged
     from onejob.node.supervisor.versions import NewerVersion, require_known_journal
@@ -175,9 +187,9 @@ def _journal_problems(folder: Path) -> list[str]:
 
 
 def _export(found: "Examination", target: Path) -> None:
-    """Write the objects as a List for `onejob create`.
+    """Write the objects to a new file, as a List for `onejob create`.
 
-    Objects that a server creates by itself are omitted.
+    Encrypted Secrets are left out. Raises CommandError, also if the file exists.
     """
     from onejob.store.encryption import is_encrypted
 

@@ -188,8 +188,7 @@ def _rerun_workflow(
 ) -> int:
     from onejob.cli.display.output import print_documents, resource_name
     from onejob.cli.sources.base import get, list_all
-    from onejob.cli.workflows.rerunning import free_name
-    from onejob.planning.workflow.rerun import rerun_workflow
+    from onejob.planning.workflow.rerun import rerun_names, rerun_workflow
 
     if where.server() is None and not (dry_run or output):
         name = f"workflow/{arg.name}"
@@ -202,7 +201,7 @@ def _rerun_workflow(
     taken = {item["metadata"]["name"] for item in list_all(api, arg.kind, namespace)}
     document = rerun_workflow(
         workflow,
-        name=free_name(workflow, taken),
+        name=next(name for name in rerun_names(workflow) if name not in taken),
         from_task=from_task,
         failed_only=failed_only,
     )

@@ -27,6 +27,8 @@ _HOST: Final = "127.0.0.1"
 
 
 class PageOptions(msgspec.Struct, frozen=True):
+    """Options of a run's dashboard."""
+
     #: Seconds to keep serving after the last Job has ended; None means until Ctrl-C.
     stays_seconds: float | None
     open_browser: bool
@@ -47,6 +49,8 @@ def page_options(
 
 
 class RunPage:
+    """Dashboard of a run, on an HTTPS server that shares its control plane."""
+
     def __init__(self, server: HttpsServer, options: PageOptions) -> None:
         self._server = server
         self._options = options

@@ -21,12 +21,16 @@ class Usage(Struct, frozen=True, rename="camel"):
 
 
 def total(usages: Iterable[Usage]) -> Usage:
+    """Return the sum of the usages."""
     found = list(usages)
     return Usage(sum(one.cpu_millicores for one in found), sum(one.memory_bytes for one in found))
 
 
 def usage_of_pod(api: Api, namespace: str, name: str) -> Mapping[str, Usage]:
-    """Return usage by container; empty if the Pod is not measured, as after its end."""
+    """Return usage by container.
+
+    Empty if the Pod is not measured, as after its end, and for any ApiError.
+    """
     try:
         return _by_container(get(api, _KIND["PodMetrics"], namespace, name))
     except ApiError:

@@ -1,33 +1,13 @@
 """Re-runs of workflows, of a server and of kept runs, planned by `planning.workflow.rerun`."""
 
-import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from onejob.cli.errors import CommandError
 from onejob.objects.job import finished_condition
 from onejob.planning.workflow.rerun import rerun_workflow
 
 Document = dict[str, Any]
-
-_SUFFIX: Final = re.compile(r"-rerun-[0-9]+$")
-#: Characters of the name of a task's Job.
-_MAX_JOB_NAME: Final = 63
-
-
-def free_name(workflow: Mapping[str, Any], taken: Collection[str]) -> str:
-    """Return a name for the re-run that leaves room for the names of the tasks."""
-    spec = workflow["spec"]
-    tasks = (*spec["tasks"], *spec.get("finally", ()))
-    room = _MAX_JOB_NAME - 1 - max(len(task["name"]) for task in tasks)
-    base = _SUFFIX.sub("", workflow["metadata"]["name"])
-    number = 1
-    while True:
-        suffix = f"-rerun-{number}"
-        name = base[: max(room - len(suffix), 1)].rstrip("-.") + suffix
-        if name not in taken:
-            return name
-        number += 1
 
 
 def plain_jobs(jobs: Sequence[Document]) -> list[Document]:

@@ -38,6 +38,7 @@ class _Inflater:
         self.drained = True
 
     def feed(self, data: bytes) -> None:
+        """Add compressed data."""
         self._input += data
         self.drained = False
 
@@ -148,6 +149,7 @@ class IncomingResponse:
             )
 
     def fail(self, error: Exception) -> None:
+        """Have readers raise the error, unless the response is complete."""
         if not self.complete and self._error is None:
             self._error = error
             self._wake()
@@ -155,6 +157,7 @@ class IncomingResponse:
     # --- for the parser -------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        """Raise BrokenResponse if the response is complete already."""
         if self.complete:
             raise BrokenResponse("unexpected data after the response")
 
@@ -189,6 +192,7 @@ class IncomingResponse:
     # --- internals ------------------------------------------------------------------------
 
     def _finish(self) -> None:
+        """Note the end of the response."""
         self.complete = True
         self._wake()
 
@@ -206,6 +210,7 @@ class IncomingResponse:
                 self._resume()
 
     async def _wait_for_data(self) -> None:
+        """Wait for more data or the end. Raises the error of the connection."""
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
@@ -214,5 +219,6 @@ class IncomingResponse:
             raise self._error
 
     def _wake(self) -> None:
+        """Wake the reader, if one waits."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

@@ -17,6 +17,8 @@ class Keeper(Protocol):
 
 
 class HttpConnection(asyncio.Protocol):
+    """Connection for one request at a time."""
+
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._transport: asyncio.Transport | None = None
@@ -56,6 +58,7 @@ class HttpConnection(asyncio.Protocol):
             self.abort()
 
     def abort(self) -> None:
+        """Close the connection at once; a response in progress fails."""
         self.closed = True
         if self._answer is not None:
             self._answer.fail(BrokenResponse("the connection was closed"))

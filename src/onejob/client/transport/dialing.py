@@ -124,6 +124,7 @@ class _Tunnel(asyncio.Protocol):
 
 
 def _address(url: SplitResult) -> tuple[str, int]:
+    """Return host and port of a URL. Raises OSError if it has no host."""
     if not url.hostname:
         raise OSError(f"{url.geturl()!r} contains no host")
     return url.hostname, url.port or _PORTS.get(url.scheme, 443)

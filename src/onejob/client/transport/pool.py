@@ -31,6 +31,7 @@ class PooledResponse:
         self._connection = connection
 
     def close(self) -> None:
+        """Release the connection; one whose response is incomplete is closed."""
         if not self._answer.complete:
             self._connection.drop(self._answer)
 
@@ -137,9 +138,11 @@ class Transport:
     # --- internals ------------------------------------------------------------------------
 
     def _head(self, headers: Headers) -> bytes:
+        """Return the encoded rest of a request head, after its path."""
         return f" HTTP/1.1\r\n{header_lines((*self._headers, *headers))}".encode()
 
     def _take_idle(self, now: float) -> HttpConnection | None:
+        """Remove and return a usable idle connection; None if there is none."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.closed and now - connection.idle_since < _IDLE_SECONDS:

@@ -143,6 +143,7 @@ class DependencyController:
         waiting.state = observe(waiting.state, name, job)
 
     def _drop(self, key: Key) -> None:
+        """Forget a Job."""
         waiting = self._waiting.pop(key, None)
         for dependency in () if waiting is None else waiting.after:
             place = (key.namespace, dependency.name)
@@ -185,6 +186,7 @@ class DependencyController:
             waiting.written = await self._write(Patch(key, patch, "merge"))
 
     def _decide(self, key: Key, waiting: _Waiting) -> Decision:
+        """Return what to do with a waiting Job now."""
         if waiting.problem:
             return Fail(INVALID_REASON, f"annotation {AFTER_ANNOTATION} {waiting.problem}")
         if not waiting.checked:
@@ -250,6 +252,7 @@ class DependencyController:
 
 
 def _entry(job: Job) -> _Waiting:
+    """Return the entry of a Job with dependencies."""
     uid, text = job.metadata.uid, job.metadata.annotations[AFTER_ANNOTATION]
     try:
         after = parse_after(text, job.metadata.name)

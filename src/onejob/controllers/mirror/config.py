@@ -33,6 +33,8 @@ async def copy_config(
 async def _copy_one(
     client: Client, remote: Remote, job: Document, copy: Document, ref: ConfigRef
 ) -> None:
+    """Copy a ConfigMap or Secret to the target. Raises CannotCopy, ApiError; an optional one may be
+    absent."""
     try:
         document = await client.get(Key(ref.resource, job["metadata"]["namespace"], ref.name))
     except NotFound as missing:
@@ -51,6 +53,7 @@ async def _copy_one(
 async def _bring_up_to_date(
     remote: Remote, wanted: Document, copy: Document, ref: ConfigRef
 ) -> None:
+    """Update an existing copy. Raises CannotCopy if the object is not our copy."""
     key = Key(ref.resource, remote.namespace, ref.name)
     there = await remote.get(key)
     origin = wanted["metadata"]["labels"][names.COPIED_FROM]

@@ -82,6 +82,8 @@ class _Memory:
 
 
 class MirrorController:
+    """Controller of mirrored Jobs."""
+
     def __init__(
         self,
         client: Client,
@@ -110,6 +112,7 @@ class MirrorController:
             informers.pods.on_change(self._pods_changed)
 
     async def run(self) -> None:
+        """Process the queue until cancelled, then close the connections to all targets."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._recorder.run())
@@ -222,6 +225,8 @@ class MirrorController:
     async def _report_trouble(
         self, todo: Work, memory: _Memory, remote: Remote | None, reason: str, message: str
     ) -> float:
+        """Report a problem in the Job's condition and by an Event; return the seconds until the
+        next attempt."""
         moment, now = self._clock.monotonic(), self._clock.now()
         health = remote.health if remote is not None else None
         if health is not None and health.attempts:
@@ -263,6 +268,8 @@ class MirrorController:
     async def _observe(
         self, job: Job, record: CopyLocation, memory: _Memory
     ) -> tuple[Remote | None, Observed]:
+        """Return the connection to the target and the observed copy; the connection is None without
+        a usable kubeconfig."""
         try:
             remote = await self._remote(job, record, memory)
         except InvalidKubeconfig as error:
@@ -353,6 +360,7 @@ class MirrorController:
     def _stand_ins(
         self, document: Document, record: CopyLocation | None, memory: _Memory
     ) -> StandIns | None:
+        """Return the stand-in Pods of a Job, kept in `memory`; None if there are none."""
         if not self._with_stand_ins or record is None:
             return None
         if memory.stand_ins is None or memory.stand_ins.target != record.target:

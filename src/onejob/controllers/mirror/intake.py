@@ -31,6 +31,7 @@ class Intake:
         return counted
 
     def drop(self, client: "CountedClient") -> None:
+        """Stop counting a client."""
         self._clients.discard(client)
 
     def has_room(self, client: "CountedClient") -> bool:
@@ -61,7 +62,8 @@ class CountedClient:
         self._intake.drop(self)
 
     async def list(self, what: Selection, *, limit: int = 0, token: str = "") -> Listing:
-        """Raises Unreachable if there is no room for the page."""
+        """Return a page, counted against the budget. Raises Unreachable if there is no room for
+        it."""
         if not token:
             self._held[what] = 0
         page = await self._client.list(what, limit=limit, token=token)
@@ -73,7 +75,8 @@ class CountedClient:
     async def watch(
         self, what: Selection, *, after: int
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
-        """Raises Expired if there is no more room: a new list releases replaced objects."""
+        """Yield the batches of a watch, counted against the budget. Raises Expired if there is no
+        more room: a new list releases replaced objects."""
         async with aclosing(self._client.watch(what, after=after)) as batches:
             async for batch in batches:
                 self._charge(what, sum(len(event.document) for event in batch))

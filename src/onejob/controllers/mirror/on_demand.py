@@ -25,6 +25,8 @@ _CONTROLLER: Final = "onejob.controllers.mirror.controller"
 
 
 class MirrorOnDemand:
+    """Starter of the mirror controller, which most servers never need."""
+
     def __init__(
         self,
         client: Client,
@@ -50,6 +52,7 @@ class MirrorOnDemand:
         informers.jobs.on_change(self._changed)
 
     async def run(self) -> None:
+        """Wait for the first mirrored Job, then run the controller until cancelled."""
         await self._wanted.wait()
         if _CONTROLLER not in sys.modules:
             # These imports take some 100 ms, during which the event loop would stand still.
@@ -65,6 +68,7 @@ class MirrorOnDemand:
         return self._controller
 
     def _changed(self, deltas: Sequence[Delta[Job]]) -> None:
+        """Pass changes of mirrored Jobs on; keep them until the controller runs."""
         ours = [
             delta
             for delta in deltas
@@ -79,6 +83,7 @@ class MirrorOnDemand:
             self._wanted.set()
 
     def _new_controller(self) -> "MirrorController":
+        """Return the controller."""
         from onejob.controllers.mirror.controller import MirrorController
 
         return MirrorController(

@@ -21,6 +21,8 @@ _NO_NODE = "this server runs no Pods"
 
 
 class PodLogs:
+    """Source of logs, by the Pod's place."""
+
     def __init__(self, here: LogSource | None, client: Client) -> None:
         self._here = here
         self._client = client
@@ -39,6 +41,8 @@ class PodLogs:
 
 
 class Sessions:
+    """Source of exec sessions, by the Pod's place."""
+
     def __init__(self, here: ExecSource | None, client: Client) -> None:
         self._here = here
         self._client = client
@@ -55,6 +59,8 @@ class Sessions:
 
 
 class Ports:
+    """Source of connections to ports; only of local Pods."""
+
     def __init__(self, here: PortSource | None, client: Client) -> None:
         self._here = here
         self._client = client

@@ -82,6 +82,7 @@ class StandIns:
         await self._remove(list(self._here))
 
     async def bring_events(self, remote: Remote, copy_uid: str) -> None:
+        """Record the target's new Events on the local Job and stand-ins."""
         about_job = [(event, self.job) for event in remote.events_about(copy_uid)]
         about_pods = [
             (event, self._stand_in_document(name, here))
@@ -109,6 +110,7 @@ class StandIns:
     # --- the Pods ---------------------------------------------------------------------------
 
     async def _load(self) -> None:
+        """Read the existing stand-ins, once."""
         if self._read:
             return
         metadata = self.job["metadata"]
@@ -145,6 +147,7 @@ class StandIns:
         )
 
     async def _remove(self, gone: list[str]) -> None:
+        """Delete stand-ins whose remote Pods are gone. Raises ApiError."""
         ops: list[Op] = [
             Delete(self._key(name), grace_seconds=0, uid=self._here[name].uid) for name in gone
         ]
@@ -154,6 +157,7 @@ class StandIns:
             self._here.pop(name, None)
 
     async def _create(self, pods: list[Seen]) -> None:
+        """Create stand-ins; refusals are logged."""
         namespace = self.job["metadata"]["namespace"]
         ops: list[Op] = []
         for pod in pods:
@@ -171,6 +175,7 @@ class StandIns:
                 log.warning("cannot mirror pod %s: %s", pod.metadata.name, result)
 
     async def _update(self, pods: list[Seen]) -> None:
+        """Write the status of stand-ins whose remote Pods have changed; refusals are logged."""
         due: list[tuple[Seen, _Here, Document]] = []
         for pod in pods:
             here = self._here.get(pod.metadata.name)
@@ -197,6 +202,7 @@ class StandIns:
                 self._read = False
 
     async def _forward_deletions(self, remote: Remote, there: dict[str, Seen]) -> None:
+        """Delete the remote Pods of stand-ins that are being deleted."""
         for name, here in self._here.items():
             pod = there.get(name)
             if not here.deleting or pod is None or pod.metadata.deleting:
@@ -207,12 +213,14 @@ class StandIns:
                 log.info("cannot delete pod %s on %s: %s", name, self.target, error)
 
     async def _write(self, ops: list[Op]) -> list[Written | ApiError]:
+        """Execute the writes in batches and return their results."""
         results: list[Written | ApiError] = []
         for first in range(0, len(ops), _BATCH):
             results += await self.client.write_many(ops[first : first + _BATCH])
         return results
 
     def _key(self, name: str) -> Key:
+        """Return the key of a stand-in."""
         return Key(PODS, self.job["metadata"]["namespace"], name)
 
     def _stand_in_document(self, name: str, here: _Here) -> Document:

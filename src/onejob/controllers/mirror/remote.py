@@ -53,6 +53,7 @@ class Seen:
     document: bytes
 
     def decoded(self) -> Document:
+        """Return the decoded document."""
         document: Document = msgspec.json.decode(self.document)
         return document
 
@@ -209,6 +210,7 @@ class Remote:
         return self.pods.cache.revision > 0
 
     async def close(self) -> None:
+        """Stop all watches and close the connection."""
         self._closed = True
         await self._stop_watching()
         self._stop_counting()
@@ -224,6 +226,8 @@ class Remote:
             return None
 
     async def get(self, key: Key) -> Document:
+        """Return an object of the target. Raises ApiError; updates the target's health."""
+
         async def get() -> Document:
             return _whole(await self._client.get(key))
 
@@ -243,6 +247,7 @@ class Remote:
                 return found
 
     async def _page(self, what: Selection, token: str) -> tuple[list[Seen], str]:
+        """Return a page of objects, and the token of the next."""
         page = await self._client.list(what, limit=_PAGE, token=token)
         return [seen(document) for document in page.documents], page.continue_token
 
@@ -254,6 +259,7 @@ class Remote:
         )
 
     async def write(self, op: Op) -> Written:
+        """Execute a write on the target. Raises ApiError; updates the target's health."""
         return await self._asked(lambda: self._client.write(op))
 
     async def _asked(self, answer: Callable[[], Awaitable[T]]) -> T:
@@ -281,6 +287,7 @@ class Remote:
         return result
 
     def _record_failure(self, error: ApiError) -> None:
+        """Record a failed attempt to reach the target, with back-off."""
         moment = self._clock.monotonic()
         health = self.health
         if not health.attempts:
@@ -299,6 +306,7 @@ class Remote:
         return list(self._events.pop(uid, {}).values())
 
     def _changed(self, deltas: Sequence[Delta[Seen]]) -> None:
+        """Wake the syncs of the Jobs whose remote objects have changed."""
         for delta in deltas:
             last = delta.new or delta.old
             if last is not None and (origin := last.metadata.labels.get(names.ORIGIN)):
@@ -308,6 +316,7 @@ class Remote:
                 self._wake(origin)
 
     def _events_changed(self, deltas: Sequence[Delta[Seen]]) -> None:
+        """Collect the target's Events about Jobs and Pods."""
         for delta in deltas:
             if delta.new is None:
                 continue

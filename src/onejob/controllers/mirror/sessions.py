@@ -97,6 +97,7 @@ def _origin_there(document: bytes) -> str:
 async def remote_logs(
     client: Client, pod: Document, container: str, options: LogOptions
 ) -> AsyncGenerator[bytes, None]:
+    """Iterate over the log of the remote container."""
     query = {
         "container": container,
         "follow": "true" if options.follow else "",
@@ -114,6 +115,7 @@ async def remote_logs(
 
 
 def _text(number: int | None) -> str:
+    """Return a query value; "" for None."""
     return "" if number is None else str(number)
 
 
@@ -142,6 +144,7 @@ async def remote_session(
 
 
 async def _type(socket: "ClientConnection", streams: ExecStreams) -> None:
+    """Send the client's input, and its end if the protocol has one."""
     while data := await streams.read_stdin():
         await socket.send(bytes([_STDIN]) + data)
     if socket.subprotocol == _PROTOCOLS[0]:
@@ -149,6 +152,7 @@ async def _type(socket: "ClientConnection", streams: ExecStreams) -> None:
 
 
 async def _resize(socket: "ClientConnection", streams: ExecStreams) -> None:
+    """Send all changes of the client's terminal size, until cancelled."""
     while True:
         size = await streams.next_size()
         body = msgspec.json.encode({"Width": size.width, "Height": size.height})
@@ -181,6 +185,7 @@ async def _messages(socket: "ClientConnection") -> AsyncGenerator[bytes | str, N
 
 
 def _exit_code(content: bytes) -> int:
+    """Return the exit code in a Status. Raises InternalError, ApiError."""
     try:
         status: Document = msgspec.json.decode(content)
     except msgspec.DecodeError:

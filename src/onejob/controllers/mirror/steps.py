@@ -169,6 +169,7 @@ class Work:
     # --- there ------------------------------------------------------------------------------
 
     async def _create(self, document: Document) -> None:
+        """Create the copy; an existing one is left for the next read."""
         remote = self._remote()
         self.asking_remote = True
         try:
@@ -188,6 +189,7 @@ class Work:
             ) from invalid
 
     async def _change(self, step: ChangeCopy) -> None:
+        """Change the copy, after copying its configuration if it is about to start."""
         remote = self._remote()
         self.asking_remote = True
         metadata = step.copy["metadata"]
@@ -209,6 +211,7 @@ class Work:
         self._record_event("Normal", "CopyChanged", f"updated the copy on {remote.target}: {text}")
 
     async def _delete(self, uid: str, propagation: Any) -> None:
+        """Delete the copy of this UID; one that is gone is ignored."""
         remote = self._remote()
         self.asking_remote = True
         record_name = self.job.metadata.name
@@ -219,6 +222,7 @@ class Work:
             return
 
     async def _follow_pods(self, copy: Document, *, fresh: bool) -> None:
+        """Bring the stand-ins up to date; `fresh` reads the remote Pods anew."""
         if self.stand_ins is None:
             return
         remote, origin = self._remote(), self.job.metadata.uid
@@ -234,5 +238,6 @@ class Work:
             await self.stand_ins.bring_events(remote, copy["metadata"]["uid"])
 
     def _remote(self) -> Remote:
+        """Return the connection, which steps on the target require."""
         assert self.remote is not None, "steps over there follow from what was read there"
         return self.remote

@@ -69,6 +69,7 @@ class Email(Struct, frozen=True, forbid_unknown_fields=True, rename=_EMAIL_NAMES
 
     @property
     def address(self) -> tuple[str, int]:
+        """Host and port of the mail server."""
         url = urlsplit(f"//{self.server}")
         return url.hostname or "", url.port or _TLS_PORTS[self.tls]
 
@@ -82,10 +83,12 @@ class Target(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def events(self) -> frozenset[str]:
+        """Events that the target receives."""
         return USUAL_EVENTS if self.on is None else frozenset(self.on)
 
     @property
     def kind(self) -> str:
+        """Kind of the target: webhook, command or email."""
         return next(kind for kind in ("webhook", "command", "email") if getattr(self, kind))
 
     @property
@@ -168,6 +171,7 @@ def read_line(path: str) -> str:
 
 
 def _document(path: Path) -> object:
+    """Return the decoded file. Raises BadNotifyConfig."""
     try:
         return _with_key_on(decode_yaml(_read(path)).document)
     except ApiError as error:
@@ -216,6 +220,7 @@ def _problem(target: Target) -> str:
 
 
 def _webhook_problem(webhook: Webhook) -> str:
+    """Return what is wrong with a webhook; "" if nothing is."""
     try:
         url = urlsplit(webhook.url)
         usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -245,6 +250,7 @@ def _command_problem(command: Command) -> str:
 
 
 def _email_problem(email: Email) -> str:
+    """Return what is wrong with a mail target; "" if nothing is."""
     try:
         host, _ = email.address
     except ValueError:

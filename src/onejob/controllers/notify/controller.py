@@ -58,6 +58,8 @@ _BATCH: Final = 200
 
 
 class Notifications:
+    """Controller of notifications."""
+
     def __init__(
         self,
         context: ControllerContext,
@@ -94,6 +96,7 @@ class Notifications:
         self._late.clock_jumped()
 
     async def run(self) -> None:
+        """Watch Jobs and CronJobs and send messages until cancelled."""
         file = await self._open_outbox()
         outbox = Outbox(file)
         sender = Sender(
@@ -135,6 +138,7 @@ class Notifications:
     # --- changes --------------------------------------------------------------------------
 
     def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
+        """Note Jobs that have ended, and the time at which others are late."""
         for delta in deltas:
             job = delta.new or delta.old
             if job is None:
@@ -161,6 +165,7 @@ class Notifications:
         self._wake.set()
 
     def _cronjobs_changed(self, deltas: Sequence[Delta[CronJob]]) -> None:
+        """Note the time at which CronJobs are late."""
         for delta in deltas:
             lateness = None
             if delta.new is not None:
@@ -204,6 +209,7 @@ class Notifications:
     async def _process_jobs(
         self, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
+        """Report ended Jobs until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -219,6 +225,7 @@ class Notifications:
     async def _process_finished(
         self, job: Job, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
+        """Report the end of a Job."""
         subscription = self._subscription(job)
         if subscription is None:
             return
@@ -235,6 +242,7 @@ class Notifications:
     async def _process_late(
         self, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
+        """Report late Jobs and CronJobs until cancelled."""
         while True:
             for key in await self._late.take(_BATCH):
                 try:
@@ -247,6 +255,7 @@ class Notifications:
             await asyncio.sleep(0)
 
     def _late_change(self, key: Key, record: NotificationRecord) -> RecordChange | None:
+        """Return the change of the record if the object is late now, else None."""
         now = self._clock.now()
         if key.resource == JOBS:
             job = self._jobs.get(key)
@@ -275,6 +284,7 @@ class Notifications:
     async def _carry_out(
         self, change: RecordChange, record: NotificationRecord, outbox: Outbox, sender: Sender
     ) -> None:
+        """Record a change and queue its messages, once it is durable or that has taken too long."""
         record.apply(change)
         written = outbox.write(change)
         if not change.messages:
@@ -303,6 +313,7 @@ class Notifications:
         return annotations
 
     def _gave_up(self, message: Message, why: str) -> None:
+        """Log a lost message and record an Event about it."""
         what = f"{message.kind} {message.namespace}/{message.name}"
         log.warning("notify: lost the message %s about %s: %s", message.id, what, why)
         subject = about(

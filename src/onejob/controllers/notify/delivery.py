@@ -10,10 +10,13 @@ class NotDelivered(Exception):
 
 
 class Channel(Protocol):
+    """Connection to one target."""
+
     async def send(self, message: Message) -> None:
         """Deliver a message.
 
         Raises NotDelivered, within the time that the target's configuration allows.
         """
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Release the channel's resources; nothing is sent afterwards."""

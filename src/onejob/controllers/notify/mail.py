@@ -15,6 +15,8 @@ from onejob.worker_threads import start_daemon
 
 
 class MailChannel:
+    """Channel to a mail server."""
+
     def __init__(self, email: Email) -> None:
         """Raises BadNotifyConfig."""
         self._email = email
@@ -63,6 +65,7 @@ class MailChannel:
         return ""
 
     def _connect(self) -> smtplib.SMTP:
+        """Return a new connection to the mail server. Blocks. Raises OSError, SMTPException."""
         host, port = self._email.address
         seconds = self._email.timeout_seconds
         if self._email.tls == "tls":
@@ -71,6 +74,7 @@ class MailChannel:
 
 
 def compose(message: Message, email: Email) -> EmailMessage:
+    """Return the mail of a message; its Message-ID is the same for each attempt."""
     mail = EmailMessage()
     mail["From"] = email.sender
     mail["To"] = ", ".join(email.to)
@@ -86,12 +90,14 @@ def compose(message: Message, email: Email) -> EmailMessage:
 
 
 def _subject(message: Message) -> str:
+    """Return the subject of a message."""
     if not message.name:
         return "[onejob] test"
     return f"[onejob] {message.event}: {message.namespace}/{message.name}"
 
 
 def _tls(email: Email) -> ssl.SSLContext:
+    """Return the TLS context for the mail server. Raises BadNotifyConfig."""
     try:
         return ssl.create_default_context(cafile=email.ca_file or None)
     except (OSError, ssl.SSLError) as error:
@@ -99,5 +105,6 @@ def _tls(email: Email) -> ssl.SSLContext:
 
 
 def _finish(done: "asyncio.Future[str]", problem: str) -> None:
+    """Resolve the future, unless it is done."""
     if not done.done():
         done.set_result(problem)

@@ -76,10 +76,12 @@ class OutboxFile:
             self._run("DELETE FROM messages WHERE id = ?", [(one,) for one in delivered])
 
     def close(self) -> None:
+        """Close the database, after a commit in progress."""
         with self._lock:
             self._database.close()
 
     def _prepare(self, now: datetime) -> None:
+        """Create the tables of a new file. Raises an error for a file of a newer version."""
         [(version,)] = self._database.execute("PRAGMA user_version")
         if version == 0:
             with self._database:
@@ -90,6 +92,7 @@ class OutboxFile:
             raise ValueError(f"it has version {version}, but this onejob supports {_VERSION}")
 
     def _load(self) -> tuple[NotificationRecord, list[Message]]:
+        """Return the record and the pending messages."""
         rows = self._database.execute
         [(since,)] = rows("SELECT at FROM since")
         record = NotificationRecord(
@@ -101,6 +104,7 @@ class OutboxFile:
         return record, [decode_message(body) for (body,) in bodies]
 
     def _write(self, change: RecordChange) -> None:
+        """Write a change of the record, within a transaction."""
         gone = [(uid,) for uid, what in change.seen.items() if what is None]
         seen = [(uid, what) for uid, what in change.seen.items() if what is not None]
         self._run("DELETE FROM seen WHERE uid = ?", gone)
@@ -113,6 +117,7 @@ class OutboxFile:
         self._run("INSERT OR IGNORE INTO messages (id, body) VALUES (?, ?)", messages)
 
     def _run(self, statement: str, rows: Sequence[tuple[str | bytes, ...]]) -> None:
+        """Execute a statement for each row."""
         if rows:
             self._database.executemany(statement, rows)
 
@@ -160,6 +165,7 @@ class Outbox:
         self._wake.set()
 
     async def run(self) -> None:
+        """Commit changes in batches until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -175,6 +181,7 @@ class Outbox:
         await asyncio.to_thread(self._file.close)
 
     async def _commit(self) -> None:
+        """Commit all pending changes; retried until it succeeds."""
         changes, delivered, written = self._changes, self._delivered, self._written
         self._changes, self._delivered = [], []
         self._written = asyncio.get_running_loop().create_future()

@@ -99,13 +99,14 @@ class Sender:
         return given_up is not message
 
     async def run(self) -> None:
+        """Deliver the queued messages until cancelled, then close all queues and channels."""
         try:
             async with asyncio.TaskGroup() as group:
                 for name, line in self._lines.items():
                     group.create_task(
                         work(
                             line.queue,
-                            lambda key, name=name: self._deliver(name, key),  # type: ignore[misc]
+                            lambda message_id, name=name: self._deliver(name, message_id),  # type: ignore[misc]
                             workers=_WORKERS,
                             name=f"notify {name}",
                         )
@@ -115,38 +116,50 @@ class Sender:
                 line.queue.close()
                 await line.channel.close()
 
-    async def _deliver(self, name: str, key: str) -> None:
-        line = self._lines[name]
-        message = line.messages.get(key)
+    async def _deliver(self, target: str, message_id: str) -> None:
+        """Send one message of a target, or drop it if it is too old.
+
+        Does nothing if it was dropped meanwhile. Raises ReportedRetry if the target did not accept
+        it.
+        """
+        line = self._lines[target]
+        message = line.messages.get(message_id)
         if message is None:
             return
         if is_too_old(message, self._clock.now(), self._give_up_after):
-            del line.messages[key]
-            line.queue.drop(key)
+            del line.messages[message_id]
+            line.queue.drop(message_id)
             self._drop(message, "delivery timed out")
             return
         try:
             await line.channel.send(message)
         except NotDelivered as error:
-            self._record_failure(name, line, message, str(error))
+            self._record_failure(target, line, message, str(error))
             raise ReportedRetry(str(error)) from None
         if line.failing:
             line.failing = False
-            log.warning("notify: target %s accepts messages again", name)
+            log.warning("notify: target %s accepts messages again", target)
         # It may have been dropped in favour of another message while it was being sent.
-        line.messages.pop(key, None)
-        self._remove(key)
-        self._metrics.notifications.inc(target=name, result="sent")
+        line.messages.pop(message_id, None)
+        self._remove(message_id)
+        self._metrics.notifications.inc(target=target, result="sent")
 
-    def _record_failure(self, name: str, line: _TargetQueue, message: Message, error: str) -> None:
-        self._metrics.notifications.inc(target=name, result="failed")
+    def _record_failure(
+        self, target: str, line: _TargetQueue, message: Message, error: str
+    ) -> None:
+        """Count a failed attempt; log only the first of consecutive failures of a target."""
+        self._metrics.notifications.inc(target=target, result="failed")
         if not line.failing:
             # Logged once: a target that is down for a night must not fill the log.
             line.failing = True
             what = f"{message.namespace}/{message.name}"
-            log.warning("notify: target %s, message about %s: %s; retrying", name, what, error)
+            log.warning("notify: target %s, message about %s: %s; retrying", target, what, error)
 
     def _drop(self, message: Message, why: str) -> None:
+        """Report a message that will never be delivered, and have it removed from storage.
+
+        The caller removes it from its queue.
+        """
         self._remove(message.id)
         self._metrics.notifications.inc(target=message.target, result="dropped")
         self._gave_up(message, why)

@@ -24,6 +24,8 @@ _MAX_RESPONSE_BYTES: Final = 65536
 
 
 class WebhookChannel:
+    """Channel to a webhook."""
+
     def __init__(self, webhook: Webhook, clock: Clock) -> None:
         """Raises BadNotifyConfig."""
         self._clock = clock
@@ -67,6 +69,7 @@ class WebhookChannel:
 
 
 def _tls(webhook: Webhook) -> ssl.SSLContext:
+    """Return the TLS context for the webhook. Raises BadNotifyConfig."""
     try:
         return ssl.create_default_context(cafile=webhook.ca_file or None)
     except (OSError, ssl.SSLError) as error:
@@ -74,6 +77,7 @@ def _tls(webhook: Webhook) -> ssl.SSLContext:
 
 
 def _body(message: Message) -> bytes:
+    """Return the encoded request body of a message."""
     return msgspec.json.encode(
         {
             "type": f"{message.kind.lower()}.{message.event}",

@@ -28,6 +28,8 @@ _WORKERS = 5
 
 
 class PendingDeadlines:
+    """Controller of Pods with a pending deadline."""
+
     def __init__(self, context: ControllerContext) -> None:
         self._client = context.client
         self._recorder = context.recorder
@@ -38,9 +40,11 @@ class PendingDeadlines:
 
     @property
     def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
+        """Queues by the name that metrics use."""
         return {"pending_deadline": self._queue}
 
     async def run(self) -> None:
+        """Process the deadlines until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(work(self._queue, self.sync, workers=_WORKERS, name="pending"))
             group.create_task(self._waiting.feed(self._queue))
@@ -49,6 +53,7 @@ class PendingDeadlines:
         self._waiting.clock_jumped()
 
     def _changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        """Update the deadlines of changed Pods."""
         for delta in deltas:
             pod = delta.new or delta.old
             if pod is None or PENDING_DEADLINE_ANNOTATION not in pod.metadata.annotations:

@@ -28,12 +28,12 @@ from onejob.planning.queue.membership import (
     PRIORITY_CLASSES,
     Priorities,
     PriorityClass,
-    Standing,
+    QueueState,
     entered_at,
     is_queued,
     queue_patch,
+    queue_state,
     read_priority_class,
-    standing,
     start_patch,
 )
 from onejob.planning.queue.order import JobQueue, rank
@@ -101,6 +101,8 @@ class QueueController:
         return held
 
     def _is_undecided(self, job: Job) -> bool:
+        """Return whether the Job may be subject to a limit and is neither admitted nor
+        suspended."""
         if not (self._limits or self._limits_changed) or job.spec.suspend:
             return False
         uid = job.metadata.uid
@@ -110,7 +112,7 @@ class QueueController:
             return True
         if not self._limits_changed and not self._limits.scopes_of(job):
             return False
-        return standing(job, has_pods=self._has_pods) == "waiting"
+        return queue_state(job, has_pods=self._has_pods) == "waiting"
 
     # --- changes --------------------------------------------------------------------------
 
@@ -150,9 +152,9 @@ class QueueController:
         if uid in self._in_flight or job.metadata.revision < self._written.get(uid, 0):
             return
         scopes = self._limits.scopes_of(job)
-        where = standing(job, has_pods=self._has_pods) if self._is_ours(job) else "absent"
+        where = queue_state(job, has_pods=self._has_pods) if self._is_ours(job) else "absent"
         if where != "absent" and not job.spec.suspend:
-            where = self._unsuspended_standing(job, where, resumed)
+            where = self._unsuspended_state(job, where, resumed)
         match where:
             case "absent":
                 if uid in self._keys:
@@ -171,8 +173,8 @@ class QueueController:
                 self._wake.set()
         self._keys[uid] = job.key
 
-    def _unsuspended_standing(self, job: Job, where: Standing, resumed: bool) -> Standing:
-        """Return the standing of a Job that is not suspended.
+    def _unsuspended_state(self, job: Job, where: QueueState, resumed: bool) -> QueueState:
+        """Return the queue state of a Job that is not suspended.
 
         It runs if it was admitted, even if it has yet to start; a waiting one waits until then.
         """
@@ -186,6 +188,7 @@ class QueueController:
         return "waiting" if resumed else where
 
     def _forget(self, uid: str) -> None:
+        """Remove a Job from the queue and free its place."""
         if self._keys.pop(uid, None) is not None:
             self._line.drop(uid)
             self._to_suspend.discard(uid)
@@ -193,6 +196,7 @@ class QueueController:
         self._written.pop(uid, None)
 
     def _has_pods(self, job: Job) -> bool:
+        """Return whether the Job has a Pod that is neither terminal nor being deleted."""
         return any(
             not pod.metadata.deleting and not pod.terminal
             for pod in self._pods.cache.find("controller", job.metadata.uid)
@@ -201,6 +205,7 @@ class QueueController:
     # --- the work -------------------------------------------------------------------------
 
     async def run(self) -> None:
+        """Admit and suspend Jobs until cancelled. Failed writes are logged and retried."""
         async with asyncio.TaskGroup() as group:
             following = False
             while True:
@@ -219,6 +224,8 @@ class QueueController:
                     self._wake.set()
 
     async def _release_and_suspend(self) -> None:
+        """Admit Jobs up to the limits, write their resumption and the suspension of the others, and
+        announce held Jobs that are decided."""
         if self._limits_changed:
             await self._read_limits()
         released = self._line.start()
@@ -232,7 +239,10 @@ class QueueController:
                 self._held.admit(key)
 
     async def _read_limits(self) -> None:
-        """Load changed limits. Invalid limits are logged, and the previous ones stay in force."""
+        """Load changed limits, and classify all Jobs anew.
+
+        Invalid limits are logged, and the previous ones stay in force. Raises ApiError, OSError.
+        """
         self._limits_changed = False
         try:
             limits = await fetch_limits(self._client)
@@ -252,12 +262,14 @@ class QueueController:
             self._consider_all()
 
     def _release(self, uid: str) -> tuple[str, Patch] | None:
+        """Return the write that resumes an admitted Job; None if it is not suspended."""
         job = self._cached_job(uid)
         if job is None or not job.spec.suspend:
             return None
         return uid, Patch(job.key, start_patch(job), "merge")
 
     def _suspend(self, uid: str) -> tuple[str, Patch] | None:
+        """Return the write that suspends a waiting Job; None if it is suspended already."""
         job = self._cached_job(uid)
         if job is None or job.spec.suspend:
             return None
@@ -265,10 +277,15 @@ class QueueController:
         return uid, Patch(job.key, queue_patch(job, entered), "merge")
 
     def _cached_job(self, uid: str) -> Job | None:
+        """Return the Job from the cache; None if it is gone or replaced by a namesake."""
         job = self._jobs.cache.get(self._keys[uid])
         return job if job is not None and job.metadata.uid == uid else None
 
     async def _write(self, writes: Sequence[tuple[str, Patch]]) -> None:
+        """Execute the writes in batches, then classify their Jobs by the cache.
+
+        Raises the last ApiError after all batches.
+        """
         self._in_flight.update(uid for uid, _ in writes)
         failed: ApiError | None = None
         try:
@@ -281,6 +298,7 @@ class QueueController:
             raise failed
 
     async def _write_batch(self, writes: Sequence[tuple[str, Patch]]) -> ApiError | None:
+        """Execute one batch of writes and record its results; return the last error or None."""
         failed: ApiError | None = None
         results = await self._client.write_many([patch for _, patch in writes])
         for (uid, _), result in zip(writes, results, strict=True):
@@ -300,12 +318,14 @@ class QueueController:
         return failed
 
     def _reconsider(self, uids: Iterable[str]) -> None:
+        """Classify these Jobs by their cached versions."""
         for uid in uids:
             job = self._cached_job(uid) if uid in self._keys else None
             if job is not None:
                 self._consider(job)
 
     def _report(self, uid: str) -> None:
+        """Record the Event Queued for a waiting Job, with the limit that is reached."""
         job = self._cached_job(uid)
         scope = self._line.full_scope(uid) if self._line.waits(uid) else ""
         if job is not None and scope:

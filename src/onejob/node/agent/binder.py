@@ -65,6 +65,7 @@ class Binder:
         self.consider_soon()
 
     def drop(self, uid: str) -> None:
+        """Forget a Pod that is not bound."""
         self._queue.drop(uid)
         if (waiting := self._waiting.pop(uid, None)) is not None:
             self._unplaced.drop(waiting[0])
@@ -93,6 +94,7 @@ class Binder:
             self._reserve_and_place(pod, candidate.demand)
 
     def _enqueue(self, pod: NodePod, candidate: Candidate) -> None:
+        """Queue a Pod for room, or report why it never fits the node."""
         why = misfit(candidate, self.room.node)
         if why:
             self._queue.drop(pod.uid)
@@ -101,6 +103,8 @@ class Binder:
         self._unplaced.add(pod, why)
 
     def _reasons(self) -> Why:
+        """Return a function that returns why a Pod waits, evaluated for the free resources of now;
+        "" for a Pod that does not."""
         node, free = self.room.node, self.room.left
 
         def why(uid: str) -> str:

@@ -11,6 +11,7 @@ BOUNDLESS: Amounts = {"cpu": 10**9, "memory": 2**60, "ephemeral-storage": 2**60,
 
 
 def machine_capacity() -> dict[str, int]:
+    """Return the capacity of this machine."""
     pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     disk = os.statvfs("/")
     return {

@@ -32,6 +32,8 @@ from onejob.planning.pod.lifecycle import UNSEEN, Blocked, ContainerSeen
 
 
 class ContainerRules:
+    """State transitions of containers; they modify the given state and add effects."""
+
     def __init__(self, *, runs_programs: bool) -> None:
         """`runs_programs`: see `RuntimeTraits`; hooks are skipped for runtimes without programs."""
         self._runs_programs = runs_programs
@@ -194,6 +196,7 @@ class ContainerRules:
 
 
 def _put(state: Active, container: str, seen: ContainerSeen) -> None:
+    """Replace a container's state; the mapping is replaced, too."""
     state.containers = {**state.containers, container: seen}
 
 

@@ -102,6 +102,7 @@ class NodeObject:
         self._informer.on_change(self._changed)
 
     def view(self) -> NodeView:
+        """Return the newest state of the Node for placement."""
         return self._view
 
     def on_change(self, notify: Callable[[NodeView], None]) -> None:
@@ -174,6 +175,7 @@ class NodeObject:
         self._status_due.set()
 
     def _condition_changed(self, event: ConditionEvent | None) -> None:
+        """Write the status soon, and record the transition if it is one."""
         self._status_due.set()
         if event is not None:
             log.log(logging.WARNING if event.type == "Warning" else logging.INFO, event.message)
@@ -204,6 +206,7 @@ class NodeObject:
             log.warning("cannot register the node: %s", error)
 
     async def _renew_lease(self) -> None:
+        """Renew the node's Lease, created again if it does not exist."""
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         body = msgspec.json.encode({"spec": {"renewTime": now}})
         try:
@@ -229,6 +232,7 @@ class NodeObject:
         await self._client.write(Patch(self._key, body, subresource="status"))
 
     def _labels(self) -> dict[str, str]:
+        """Return the labels of a new Node."""
         return {
             "kubernetes.io/hostname": self.name,
             "kubernetes.io/os": "linux",
@@ -236,6 +240,7 @@ class NodeObject:
         }
 
     def _status(self) -> dict[str, Any]:
+        """Return the status of the Node."""
         amounts = write_amounts(self._capacity)
         return {
             "capacity": amounts,
@@ -260,6 +265,7 @@ class NodeObject:
         }
 
     def _changed(self, deltas: Sequence[Delta[_Node]]) -> None:
+        """Take over labels and taints of the Node; note if it was deleted."""
         node = deltas[-1].new
         if node is None:
             self._registered = False
@@ -281,6 +287,7 @@ def _kubelet_version() -> str:
 
 
 def _architecture() -> str:
+    """Return the machine's architecture by its name in Kubernetes."""
     machine = platform.machine()
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 

@@ -30,10 +30,12 @@ class ObservedPod(Struct, frozen=True, gc=False):
 
     @property
     def terminal(self) -> bool:
+        """Whether the Pod has ended."""
         return self.view.terminal
 
     @property
     def deleting(self) -> bool:
+        """Whether the Pod is being deleted."""
         return self.view.metadata.deletion_timestamp is not None
 
     @property
@@ -43,5 +45,5 @@ class ObservedPod(Struct, frozen=True, gc=False):
         return self.view.metadata.deletion_grace_period_seconds or 0
 
     def read(self) -> NodePod:
-        """Decode the full Pod. Raises ValueError if it is invalid."""
+        """Return the decoded Pod. Raises ValueError if it is invalid."""
         return read_node_pod(self.document)

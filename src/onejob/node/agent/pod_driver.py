@@ -229,6 +229,7 @@ class PodDriver:
         return self._emptied
 
     def longest_grace(self) -> int:
+        """Return the longest grace period of a running Pod, in seconds."""
         graces = (
             state.pod.spec.termination_grace_period_seconds
             for state in self._states.values()
@@ -243,6 +244,7 @@ class PodDriver:
             self._reconcile_all()
 
     def close(self) -> None:
+        """Cancel hooks and the refresh of volumes; containers are not stopped."""
         self._hooks.close()
         self.volumes.close()
 
@@ -259,11 +261,13 @@ class PodDriver:
         self.volumes.clock_jumped()
 
     def warn(self, pod: NodePod, reason: str, message: str) -> None:
+        """Record a Warning Event about the Pod."""
         self._recorder.record(about("v1", "Pod", pod.metadata), "Warning", reason, message)
 
     # --- events
 
     def pods_changed(self, deltas: Sequence[Delta[Pod]]) -> None:
+        """Dispatch changes of Pods to their state machines."""
         node = self._node_now()
         for delta in deltas:
             old, new = delta.old, delta.new
@@ -299,6 +303,7 @@ class PodDriver:
             self.binder.room.cancel(uid)
 
     def _on_pod_at_startup(self, startup: _Startup, pod: Pod, document: bytes) -> None:
+        """Collect a Pod in `startup`, or note that it has ended."""
         uid = pod.metadata.uid
         if not pod.terminal or pod.metadata.deletion_timestamp is not None:
             startup.pods[uid] = ObservedPod(pod, document)
@@ -331,6 +336,7 @@ class PodDriver:
             self._process_due()
 
     def _place(self, pod: NodePod, demand: Amounts) -> None:
+        """Have a Pod that fits the node bound."""
         self._dispatch(pod.uid, PlacedHere(pod, demand))
 
     def _is_current(self, ref: AttemptRef) -> bool:
@@ -367,6 +373,7 @@ class PodDriver:
             self._schedule_turn()
 
     def _change_phase(self, uid: str, state: PodState, following: PodState) -> None:
+        """Replace a Pod's state, or forget a Pod that is done."""
         phase = following.phase
         if phase == "unknown" or (
             type(following) is Done and self._pods.caught_up_to(following.revision)
@@ -421,6 +428,7 @@ class PodDriver:
     # --- timers
 
     def _set_timer(self, uid: str, effect: SetTimer) -> None:
+        """Reconcile the Pod again at a time."""
         loop = asyncio.get_running_loop()
         due = loop.time() + max((effect.at - self._clock.now()).total_seconds(), 0)
         entry = (due, next(self._order), uid)
@@ -442,6 +450,7 @@ class PodDriver:
     # --- effects
 
     def _bind(self, uid: str, effect: Bind) -> None:
+        """Write the binding, and dispatch its result."""
         pod = effect.pod
 
         def answered(result: Result) -> None:
@@ -457,6 +466,7 @@ class PodDriver:
         self._writer.submit(binding, answered, pod.metadata)
 
     def _request_status_write(self, uid: str, effect: RequestStatusWrite) -> None:
+        """Queue the write of the Pod's status, in the version of the moment in which it is sent."""
         state = self._states[uid]
         assert isinstance(state, Active), "only Pods that run here have a status to write"
 
@@ -480,6 +490,7 @@ class PodDriver:
         self._writer.submit_newest(take, answered, state.pod.metadata)
 
     def _delete(self, uid: str, effect: DeletePod) -> None:
+        """Delete the Pod's object at once; errors are logged."""
         self._writer.submit(Delete(effect.key, grace_seconds=0, uid=uid), _log, effect.metadata)
 
     def _stop_container(self, uid: str, effect: StopContainer) -> None:
@@ -487,6 +498,7 @@ class PodDriver:
         self._hooks.stop(effect.pod, ref, effect.grace_seconds)
 
     def _run_post_start(self, uid: str, effect: RunPostStart) -> None:
+        """Run the postStart hook, and dispatch its result."""
         name, attempt, started_at = effect.container.name, effect.attempt, effect.started_at
 
         def done(ok: bool) -> None:
@@ -506,6 +518,7 @@ class PodDriver:
 
 
 def _log(result: Result) -> None:
+    """Log the error of a write, if it is one."""
     if isinstance(result, ApiError):
         # A Pod that was changed or deleted meanwhile is reconciled anyway.
         expected = isinstance(result, Conflict | NotFound)

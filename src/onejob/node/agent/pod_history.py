@@ -6,6 +6,7 @@ from onejob.planning.pod.lifecycle import ContainerSeen, Exit
 
 
 def _statuses(pod: NodePod) -> tuple[ReportedContainer, ...]:
+    """Return the reported statuses of all containers."""
     return (*pod.status.container_statuses, *pod.status.init_container_statuses)
 
 
@@ -50,6 +51,7 @@ def remembered_containers(pod: NodePod) -> dict[str, ContainerSeen]:
 
 
 def _reported_exit(status: ReportedContainer) -> Exit | None:
+    """Return the reported exit of a container, current or last; None if there is none."""
     ended = status.state.terminated or status.last_state.terminated
     if ended is None or ended.finished_at is None:
         return None

@@ -158,7 +158,7 @@ class PodMachine:
     # --- before the Pod runs here
 
     def _discover(self, state: Unknown | Waiting, event: PodSeen, node: NodeNow) -> Step:
-        """Handle a Pod that this node is not running."""
+        """Handle a Pod that this node is not running; return the next state and effects."""
         observed = event.observed
         effects: Effects = []
         mine = observed.node_name == self._node_name
@@ -197,6 +197,7 @@ class PodMachine:
         return WAITING, [Enqueue(state.refused)]
 
     def _bind(self, state: Unknown | Waiting, event: PlacedHere, node: NodeNow) -> Step:
+        """Handle PlacedHere: have the Pod bound."""
         return Binding(event.pod, event.demand), [Bind(event.pod)]
 
     def _observe_while_binding(self, state: Binding, event: PodSeen, node: NodeNow) -> Step:
@@ -207,6 +208,7 @@ class PodMachine:
         return replace(state, deleted=True), effects
 
     def _on_bound(self, state: Binding, event: BindingWritten, node: NodeNow) -> Step:
+        """Handle BindingWritten: the Pod runs here."""
         if state.deleted:
             return UNKNOWN, [FreeRoom(state.demand)]
         active = active_pod(state.pod, state.demand, event.revision, node.now)
@@ -216,6 +218,7 @@ class PodMachine:
         return self._compare(active, effects, node), effects
 
     def _not_bound(self, state: Binding, event: BindingRefused, node: NodeNow) -> Step:
+        """Handle BindingRefused: free the room."""
         effects: Effects = [FreeRoom(state.demand)]
         if state.deleted:
             return UNKNOWN, effects
@@ -251,6 +254,8 @@ class PodMachine:
         return state, effects
 
     def _read_unread(self, state: Active, effects: Effects) -> None:
+        """Read the newest version of the Pod that the watch delivered, if it contains anything
+        new."""
         observed, state.unread = state.unread, None
         if observed is None or not _says_something_new(state, observed):
             return
@@ -290,6 +295,7 @@ class PodMachine:
     # --- while the Pod runs here: actions
 
     def _reconcile(self, state: Active, event: Reconcile, node: NodeNow) -> Step:
+        """Handle Reconcile: apply the runtime's events, then execute the plan that follows."""
         state = copy_active(state)
         effects: Effects = []
         for reported in event.events:
@@ -326,6 +332,7 @@ class PodMachine:
         return state
 
     def _plan(self, state: Active, node: NodeNow) -> PodPlan:
+        """Return what should run now."""
         return plan_pod(
             state.pod,
             state.containers,
@@ -336,6 +343,7 @@ class PodMachine:
         )
 
     def _start_and_stop(self, state: Active, plan: PodPlan, effects: Effects) -> None:
+        """Add the effects that start and stop the plan's containers."""
         for start in plan.start:
             container = state.pod.container(start.container)
             assert container is not None, "a plan starts only containers of its Pod"
@@ -346,6 +354,7 @@ class PodMachine:
             effects.append(StopContainer(state.pod, stop.container, attempt, stop.grace_seconds))
 
     def _report(self, state: Active, plan: PodPlan, now: datetime) -> None:
+        """Compute the status, and mark it as unwritten if it has changed."""
         status = report(
             state.pod,
             state.containers,
@@ -371,12 +380,14 @@ class PodMachine:
         return state, effects
 
     def _begin_status_write(self, state: Active, event: StatusTaken, node: NodeNow) -> Step:
+        """Handle StatusTaken: the unwritten status is in flight."""
         state = copy_active(state)
         state.in_flight, state.unwritten = state.unwritten, None
         state.write_requested = False
         return state, []
 
     def _status_written(self, state: Active, event: StatusWritten, node: NodeNow) -> Step:
+        """Handle StatusWritten: nothing is in flight."""
         state = copy_active(state)
         state.in_flight = None
         state.refusals = 0
@@ -385,6 +396,7 @@ class PodMachine:
         return self._answered(state, effects), effects
 
     def _status_refused(self, state: Active, event: StatusRefused, node: NodeNow) -> Step:
+        """Handle StatusRefused: retry, or give up on a Pod that is gone."""
         state = copy_active(state)
         refused, state.in_flight = state.in_flight, None
         if event.gone:
@@ -406,6 +418,7 @@ class PodMachine:
         return state, effects
 
     def _answered(self, state: Active, effects: Effects) -> PodState:
+        """Continue after the result of a write; return the next state."""
         self._read_unread(state, effects)
         _request_write(state, effects)
         if state.phase == "finishing" and not state.unwritten:
@@ -446,6 +459,7 @@ def _request_write(state: Active, effects: Effects) -> None:
 
 
 def _read(observed: ObservedPod, effects: Effects) -> NodePod | None:
+    """Return the decoded Pod; None, with an effect that logs it, if it cannot be decoded."""
     try:
         return observed.read()
     except ValueError as error:
@@ -471,6 +485,7 @@ def _is_deleted_sooner(state: Active, observed: ObservedPod) -> bool:
 
 
 def _awaits_start(state: Active) -> bool:
+    """Return whether a container is being started."""
     for seen in state.containers.values():
         if seen.stage == "starting" and not seen.post_start_began:
             return True

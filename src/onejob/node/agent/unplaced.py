@@ -72,6 +72,7 @@ class PendingPodReporter:
         self._next_review = 0.0
 
     def close(self) -> None:
+        """Stop reporting."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -100,6 +101,7 @@ class PendingPodReporter:
             self._set_timer(0.0)
 
     def drop(self, pod: NodePod) -> None:
+        """Forget a Pod that no longer waits."""
         self._reported.pop(pod.uid, None)
         owner = _owner(pod)
         if (of_owner := self._waiting.get(owner)) is not None:
@@ -137,6 +139,8 @@ class PendingPodReporter:
         self._timer = asyncio.get_running_loop().call_at(at, self._report)
 
     def _report(self) -> None:
+        """Report the waiting Pods that are due, with their reasons; from time to time, also those
+        whose reason has changed."""
         now = asyncio.get_running_loop().time()
         self._timer = None
         why = self._reasons()
@@ -178,6 +182,7 @@ class PendingPodReporter:
 
 
 def _owner(pod: NodePod) -> str:
+    """Return the UID of the Pod's owner, else its own."""
     references = pod.metadata.owner_references
     return references[0].uid if references else pod.uid
 

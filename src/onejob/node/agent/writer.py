@@ -61,6 +61,7 @@ class Writer:
         self._submit(of.owner_references[0].uid if of.owner_references else of.uid, newest, answer)
 
     def _submit(self, owner: str, newest: Newest, answer: Answer) -> None:
+        """Queue a write; `newest` makes it when its batch begins, `answer` receives the result."""
         waiting = self._waiting.get(owner)
         if waiting is None:
             if not self._waiting:
@@ -101,6 +102,7 @@ class Writer:
             self._idle.set()
 
     def _take_batch(self) -> list[tuple[Change, Answer]]:
+        """Remove and return the writes of the next batch, in turn by owner."""
         batch: list[tuple[Change, Answer]] = []
         while self._waiting and len(batch) < _MAX_BATCH_SIZE:
             owner = next(iter(self._waiting))
@@ -132,6 +134,7 @@ class Writer:
         return [answers[op.key] for op in ops]
 
     async def _write_once(self, ops: Sequence[Change]) -> Sequence[Result] | None:
+        """Return the results of a batch; None if the API does not respond."""
         try:
             return await self._client.write_many(ops)
         except CALL_FAILURES as error:

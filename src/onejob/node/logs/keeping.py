@@ -71,6 +71,7 @@ class KeptLogs:
                 self._archive(delta.old)
 
     async def close(self) -> None:
+        """Stop removing logs, after the removal in progress."""
         if self._timer is not None:
             self._timer.cancel()
         await asyncio.to_thread(self._thread.shutdown)
@@ -121,6 +122,7 @@ class KeptLogs:
         self._prune()
 
     def _prune(self) -> None:
+        """Remove the oldest logs beyond the limits, and set a timer for the next."""
         oldest = self._clock.now().timestamp() - self._retention.seconds
         total = sum(size for _, size in self._sizes)
         gone: list[str] = []
@@ -159,6 +161,7 @@ def kept_attempts(folder: Path) -> dict[str, list[Path]]:
 
 
 def _record(pod: Pod, now: datetime) -> KeptPod:
+    """Return the record of a deleted Pod."""
     metadata = pod.metadata
     owner = metadata.controller_ref
     return KeptPod(
@@ -187,6 +190,7 @@ def _deleted_at(name: str) -> float:
 
 
 def _size(folder: Path) -> int:
+    """Return the total size of the files in a folder."""
     total = 0
     for place, _, files in os.walk(folder):
         for name in files:

@@ -14,12 +14,15 @@ from onejob.wire.requests import LogOptions
 class LogKeeper(Protocol):
     """A `Runtime`, or another provider of the logs of attempts."""
 
-    def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]: ...
+    def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
+        """Iterate over the output of an attempt, selected by `options`."""
 
 
 async def pod_logs(
     client: Client, keeper: LogKeeper, key: Key, container: str, options: LogOptions
 ) -> AsyncIterator[bytes]:
+    """Iterate over the log of a container; empty for a Pod that is not bound. Raises BadRequest,
+    NotFound."""
     pod = read_node_pod(await client.get(key))
     name = _choose(pod, container)
     if not pod.spec.node_name:
@@ -41,6 +44,7 @@ def running_container(document: bytes, container: str) -> tuple[NodePod, Attempt
 
 
 def _choose(pod: NodePod, container: str) -> str:
+    """Return the name of the container to read, by default the only one. Raises BadRequest."""
     name = pod.metadata.name
     if container:
         if pod.container(container) is None:
@@ -57,6 +61,7 @@ def _choose(pod: NodePod, container: str) -> str:
 
 
 def _attempt(pod: NodePod, name: str, *, previous: bool) -> int:
+    """Return the number of the container's current or previous attempt. Raises BadRequest."""
     status = _status(pod, name)
     place = f'container "{name}" in pod "{pod.metadata.name}"'
     if previous:
@@ -77,6 +82,7 @@ def _waiting_reason(status: ReportedContainer) -> str:
 
 
 def _status(pod: NodePod, name: str) -> ReportedContainer:
+    """Return the reported status of a container; an empty one if it is not reported."""
     for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
         if status.name == name:
             return status

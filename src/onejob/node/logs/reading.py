@@ -140,6 +140,10 @@ class _Reader:
         return records
 
     def render(self, records: list[bytes]) -> bytes:
+        """Return the selected records in the requested format.
+
+        Damaged records are skipped.
+        """
         pieces = []
         for record in records:
             stamp, tag, text = record[:_STAMP_BYTES], record[_STAMP_BYTES : _STAMP_BYTES + 3], b""
@@ -158,6 +162,7 @@ class _Reader:
         return b"".join(pieces)
 
     def _open(self) -> bool:
+        """Open the current log file; return False if there is none."""
         try:
             self._fd = open_regular(str(self._path), os.O_RDONLY)
         except OSError:
@@ -174,6 +179,7 @@ class _Reader:
             return False
 
     def _close(self) -> None:
+        """Close the log file; further calls do nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -45,6 +45,8 @@ class Attempt:
 
 
 class Attempts:
+    """Attempts by reference and by container name."""
+
     def __init__(self) -> None:
         self._attempts: dict[AttemptRef, Attempt] = {}
         self._names: dict[str, AttemptRef] = {}
@@ -58,21 +60,26 @@ class Attempts:
 
     @property
     def refs(self) -> list[AttemptRef]:
+        """Return the references of all attempts."""
         return list(self._attempts)
 
     def add(self, attempt: Attempt) -> Attempt:
+        """Register an attempt and return it."""
         self._attempts[attempt.ref] = attempt
         self._names[attempt.name] = attempt.ref
         return attempt
 
     def get(self, ref: AttemptRef) -> Attempt | None:
+        """Return the attempt; None if it is unknown."""
         return self._attempts.get(ref)
 
     def running(self, ref: AttemptRef) -> Attempt | None:
+        """Return the attempt if it is running, else None."""
         attempt = self._attempts.get(ref)
         return attempt if attempt is not None and attempt.stage == "running" else None
 
     def by_name(self, name: str) -> Attempt | None:
+        """Return the attempt of a container name; None if it is unknown."""
         ref = self._names.get(name)
         return None if ref is None else self._attempts.get(ref)
 
@@ -88,5 +95,6 @@ class Attempts:
         ]
 
     def remove(self, attempt: Attempt) -> None:
+        """Forget an attempt. Raises KeyError if it is unknown."""
         del self._attempts[attempt.ref]
         del self._names[attempt.name]

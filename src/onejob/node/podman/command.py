@@ -133,6 +133,7 @@ def pass_environment(env: Mapping[str, str]) -> tuple[list[str], Mapping[str, st
 def _labels(
     pod: NodePod, container: Container, ref: AttemptRef, image: ImageFacts, node_side: NodeSide
 ) -> list[str]:
+    """Return the arguments that label the container."""
     labels = {
         DATA_DIR: node_side.data_dir,
         POD: f"{pod.metadata.namespace}/{pod.metadata.name}",
@@ -148,6 +149,7 @@ def _labels(
 
 
 def _identity(pod: NodePod, container: Container, image: ImageFacts) -> list[str]:
+    """Return the arguments that set user, group and supplementary groups."""
     own, shared = container.security_context, pod.spec.security_context
     user = own.run_as_user if own.run_as_user is not None else shared.run_as_user
     group = own.run_as_group if own.run_as_group is not None else shared.run_as_group
@@ -162,6 +164,7 @@ def _identity(pod: NodePod, container: Container, image: ImageFacts) -> list[str
 
 
 def _refuse_root(pod: NodePod, container: Container, image: ImageFacts) -> None:
+    """Raise ConfigProblem if the container would run as root although it must not."""
     name = image.user.partition(":")[0] or "0"
     number = int(name) if name.isdigit() else None
     refused = root_refusal(pod, container, default_user=number, user_name=name)
@@ -202,6 +205,7 @@ _SECCOMP_FOLDER = "/var/lib/kubelet/seccomp/"
 
 
 def _profile(kind: str, profile: Profile | None, folder: str) -> list[str]:
+    """Return the argument of a security profile; none for the engine's default."""
     if profile is None or profile.type not in ("Unconfined", "Localhost"):
         # The engine applies its default profile by itself.
         return []
@@ -211,6 +215,8 @@ def _profile(kind: str, profile: Profile | None, folder: str) -> list[str]:
 
 
 def _limits(container: Container, abilities: Abilities) -> list[str]:
+    """Return the arguments that limit resources, as far as the engine is able to. Raises
+    ConfigProblem."""
     limits, arguments = container.resources.limits, []
     try:
         if "memory" in limits and abilities.memory:
@@ -224,6 +230,7 @@ def _limits(container: Container, abilities: Abilities) -> list[str]:
 
 
 def _volume(mount: Mount, *, mapped: bool) -> str:
+    """Return the argument of a mount. Raises ConfigProblem for a path with a colon."""
     for path in (mount.source, mount.target):
         # The engine would parse the text after a colon as another path, or as options.
         if ":" in path:
@@ -245,6 +252,7 @@ def _host_aliases(pod: NodePod) -> list[str]:
 
 
 def _logging(log_file: Path, node_side: NodeSide) -> list[str]:
+    """Return the arguments that select the log driver."""
     if node_side.is_docker:
         return ["--log-driver=json-file", f"--log-opt=max-size={_LOG_BYTES}"]
     return [

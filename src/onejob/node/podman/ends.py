@@ -54,6 +54,7 @@ class EndWatch:
         asyncio.get_running_loop().call_later(_SETTLE_SECONDS, self.look_at, ref)
 
     async def follow_events(self, since: datetime) -> None:
+        """Process the deaths that the engine reports, until cancelled."""
         while True:
             async with contextlib.aclosing(self._engine.deaths(since)) as deaths:
                 async for name in deaths:

@@ -42,6 +42,8 @@ CLIENT_FAILED, CANNOT_INVOKE, NOT_FOUND = 125, 126, 127
 
 @dataclass(frozen=True, slots=True)
 class EngineResult:
+    """Result of an engine command."""
+
     code: int
     output: bytes
     complaint: str
@@ -66,6 +68,8 @@ class Abilities:
 
 
 class Engine:
+    """Command line of the container engine, with limits on concurrent commands."""
+
     def __init__(self, command: Sequence[str], lock: Path, mark: str) -> None:
         """`mark` is the label of all containers of this node, as NAME=VALUE."""
         self.command = tuple(command)
@@ -152,10 +156,12 @@ class Engine:
             return await _client([*held, *self.command, "run", *arguments], env, folder)
 
     async def signal(self, name: str, signal: str) -> EngineResult:
+        """Send a signal to a container, ahead of queued commands."""
         # Not queued behind starts: stopping is more urgent.
         return await _client([*self.command, "kill", "--signal", signal, name])
 
     async def remove(self, names: Iterable[str]) -> None:
+        """Kill and remove containers with their anonymous volumes; failures are logged."""
         patience = () if self.is_docker else ("--time", "0", "--ignore")
         for some in _batches(list(names)):
             answer = await self._call("rm", "--force", "--volumes", *patience, *some)
@@ -163,6 +169,7 @@ class Engine:
                 log.warning("cannot remove containers: %s", answer.problem)
 
     async def execute(self, name: str, command: Sequence[str]) -> EngineResult:
+        """Run a command in a container."""
         async with self._commands:
             return await _client([*self.command, "exec", name, *command])
 
@@ -196,9 +203,11 @@ class Engine:
         )
 
     async def image(self, name: str) -> EngineResult:
+        """Return the engine's record of a local image."""
         return await self._call("image", "inspect", "--", name)
 
     async def pull(self, name: str) -> EngineResult:
+        """Pull an image."""
         async with self._pulls:
             return await _client([*self.command, "pull", "--quiet", "--", name])
 
@@ -240,6 +249,7 @@ class Engine:
             ) from error
 
     async def _call(self, *arguments: str) -> EngineResult:
+        """Run an engine command, queued behind others."""
         async with self._calls:
             return await _client([*self.command, *arguments])
 
@@ -278,6 +288,7 @@ def not_installed(program: str) -> str:
 async def _client(
     command: Sequence[str], env: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> EngineResult:
+    """Run a command and return its result; a command that cannot be started has one, too."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command, env={**os.environ, **(env or {})}, stdin=asyncio.subprocess.DEVNULL,
@@ -303,6 +314,7 @@ async def _kill_and_wait(process: asyncio.subprocess.Process) -> None:
 
 
 def _batches(names: Sequence[str]) -> Iterable[Sequence[str]]:
+    """Yield the names in parts that fit on a command line."""
     for start in range(0, len(names), _NAMES_PER_CALL):
         yield names[start : start + _NAMES_PER_CALL]
 

@@ -29,6 +29,8 @@ class ImageProblem(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
+    """Properties of an image that its containers depend on."""
+
     #: USER of the image: a name or number, optionally with a group.
     user: str = ""
     stop_signal: str = ""
@@ -37,12 +39,16 @@ class ImageFacts:
 class ImageSource(Protocol):
     """The engine's image operations."""
 
-    async def image(self, name: str) -> EngineResult: ...
+    async def image(self, name: str) -> EngineResult:
+        """Return the record of a local image."""
 
-    async def pull(self, name: str) -> EngineResult: ...
+    async def pull(self, name: str) -> EngineResult:
+        """Pull an image."""
 
 
 class Images:
+    """Provider of local images, with pulls in progress and their failures."""
+
     def __init__(self, source: ImageSource, clock: Clock) -> None:
         self._source = source
         self._clock = clock
@@ -86,6 +92,7 @@ class Images:
             del self._failures[key]
 
     async def close(self) -> None:
+        """Cancel all pulls."""
         for pull in self._pulls.values():
             pull.cancel()
         await asyncio.gather(*self._pulls.values(), return_exceptions=True)
@@ -108,6 +115,8 @@ class Images:
         return facts
 
     async def _pull(self, uid: str, image: str) -> None:
+        """Pull an image or join its pull in progress. Raises ImageProblem, also while backing
+        off."""
         failures = self._failures.get((uid, image))
         if failures is not None and self._clock.monotonic() < failures.until:
             raise ImageProblem("ImagePullBackOff", f'Back-off pulling image "{image}"')
@@ -133,6 +142,8 @@ def back_off_seconds(failures: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Failures:
+    """Failed pulls of an image for one Pod."""
+
     count: int
     until: float
 

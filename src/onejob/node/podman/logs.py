@@ -67,6 +67,7 @@ class LogKeeper:
             await dictation.finish()
 
     def forget(self, ref: AttemptRef) -> None:
+        """Stop importing the output of an attempt."""
         transcript = self._open.pop(ref, None)
         if transcript is not None:
             self._thread.submit(transcript.close)
@@ -75,6 +76,7 @@ class LogKeeper:
             dictation.cancel()
 
     async def run(self) -> None:
+        """Import new output of all open logs until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await self._some_open.wait()
@@ -110,6 +112,7 @@ class LogFileImport:
         self._rest = b""
 
     def catch_up(self) -> None:
+        """Import all new records, across rotations. Blocks."""
         while True:
             if self._fd < 0 and not self._open():
                 return
@@ -127,6 +130,7 @@ class LogFileImport:
         self._source.unlink(missing_ok=True)
 
     def close(self) -> None:
+        """Close both files."""
         self._close_source()
         self._log.close()
 
@@ -134,6 +138,7 @@ class LogFileImport:
         self._log.write_all(_parse(records))
 
     def _open(self) -> bool:
+        """Open the engine's log; return False if it does not exist yet."""
         try:
             self._fd = os.open(self._source, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -170,10 +175,12 @@ class LogClientImport:
         await _take_down(self._commands.whole, self._target)
 
     async def stop(self) -> None:
+        """Cancel the import and wait for its end."""
         self.cancel()
         await asyncio.gather(self._following, return_exceptions=True)
 
     def cancel(self) -> None:
+        """Cancel the import without waiting."""
         self._following.cancel()
 
 

@@ -7,6 +7,8 @@ from onejob.node.runtime import AttemptRef
 
 
 class PodFolders:
+    """Folders of Pods below the data dir."""
+
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.resolve()
         self.all = self.data_dir / "pods"

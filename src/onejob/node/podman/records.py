@@ -54,10 +54,12 @@ class Found:
 
     @property
     def unborn(self) -> bool:
+        """Whether the container has never been started."""
         return self.status in _UNBORN
 
     @property
     def alive(self) -> bool:
+        """Whether the container is running."""
         return self.status in _ALIVE
 
 
@@ -109,6 +111,8 @@ def read_containers(document: bytes) -> list[Found]:
 
 
 def _read(container: _Container) -> Found | None:
+    """Return the attempt that a container's labels describe; None for a container that is not
+    ours."""
     labels, state = container.config.labels or {}, container.state
     if POD_UID not in labels:
         return None

@@ -9,11 +9,14 @@ from onejob.node.removal import remove_trees
 
 
 class Removals:
+    """Queue of containers and folders to remove."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queue: asyncio.Queue[tuple[Sequence[str], Sequence[Path]]] = asyncio.Queue()
 
     def add(self, names: Sequence[str], folders: Sequence[Path] = ()) -> None:
+        """Queue containers, then folders, for removal."""
         self._queue.put_nowait((names, folders))
 
     async def done(self) -> None:

@@ -249,6 +249,7 @@ class PodmanRuntime(Runtime):
     # --- creation of a container
 
     async def _make(self, pod: NodePod, container: Container, attempt: Attempt) -> None:
+        """Prepare and create the container of an attempt; failures are reported as events."""
         ref = attempt.ref
         try:
             settings = await settings_for(self._fetch, pod, container)
@@ -353,6 +354,10 @@ class PodmanRuntime(Runtime):
     # --- end of a container
 
     def _end(self, attempt: Attempt, grace_seconds: float, *, again: bool = False) -> None:
+        """Stop a container by its signal, and kill it after the grace period.
+
+        `again`: the signal was sent already, and only the grace period changes.
+        """
         attempt.cancel_kill()
         if grace_seconds <= 0:
             self._spawn(self._signal(attempt, "KILL"))
@@ -364,6 +369,7 @@ class PodmanRuntime(Runtime):
         )
 
     async def _signal(self, attempt: Attempt, signal: str) -> None:
+        """Send a signal; if that fails, look at the container's state."""
         answer = await self._engine.signal(attempt.name, signal)
         if answer.code and attempt.stage == "running":
             # Most likely the container has just exited; if not, the engine's record is
@@ -372,6 +378,7 @@ class PodmanRuntime(Runtime):
             self._ends.look_at(attempt.ref)
 
     async def _apply_inspection(self, ref: AttemptRef, found: Found | None) -> None:
+        """Report the end of an attempt if its record shows one; do nothing if it is not running."""
         attempt = self._attempts.running(ref)
         if attempt is None:
             return
@@ -420,6 +427,7 @@ class PodmanRuntime(Runtime):
     # --- records and removal
 
     def _report(self, attempt: Attempt, event: RuntimeEvent) -> None:
+        """Deliver an event of an attempt, which is over unless it has started."""
         attempt.reported = event
         if not isinstance(event, Started):
             attempt.stage = "over"
@@ -438,6 +446,7 @@ class PodmanRuntime(Runtime):
             self._removals.add([attempt.name])
 
     def _drop(self, uid: str, folders: Sequence[Path]) -> None:
+        """End all attempts of a Pod, and remove their containers and the folders."""
         names = []
         for attempt in self._attempts.of_pod(uid):
             attempt.unwanted = True
@@ -452,6 +461,7 @@ class PodmanRuntime(Runtime):
         self._removals.add(names, folders)
 
     def _spawn(self, request: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a request in a task of its own and return the task."""
         task = asyncio.create_task(request)
         self._requests.add(task)
         task.add_done_callback(self._request_done)
@@ -463,6 +473,7 @@ class PodmanRuntime(Runtime):
             log.error("a request to the engine failed", exc_info=error)
 
     def _copy_logs(self, ref: AttemptRef) -> None:
+        """Start importing the container's output."""
         is_docker = self._engine.is_docker
         source = (
             self._engine.output_of(container_name(ref))

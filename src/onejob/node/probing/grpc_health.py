@@ -36,6 +36,7 @@ async def health(host: str, port: int, service: str) -> str:
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+    """Return the serving status in the server's response. Raises ValueError, EOFError."""
     message = b""
     while True:
         head = await reader.readexactly(_FRAME_HEAD_BYTES)
@@ -66,6 +67,7 @@ def _request(service: str) -> bytes:
 
 
 def _message(body: bytes) -> bytes:
+    """Return a message in gRPC framing."""
     return b"\0" + len(body).to_bytes(4, "big") + body
 
 
@@ -81,6 +83,7 @@ def _headers(authority: str) -> bytes:
 
 
 def _text(text: str) -> bytes:
+    """Return a header text in HPACK."""
     data = text.encode()
     if len(data) < 127:
         return bytes([len(data)]) + data
@@ -98,5 +101,6 @@ def _varint(number: int) -> bytes:
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """Return an HTTP/2 frame."""
     head = len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big")
     return head + payload

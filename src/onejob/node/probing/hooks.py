@@ -23,6 +23,8 @@ _RETRY_SECONDS = 1.0
 
 
 class Hooks:
+    """Lifecycle hooks in progress, by attempt."""
+
     def __init__(self, runtime: Runtime, clock: Clock, warn: Warn) -> None:
         self._runtime = runtime
         self._clock = clock
@@ -66,6 +68,7 @@ class Hooks:
             self._stopping.discard(ref)
 
     def close(self) -> None:
+        """Cancel all hooks."""
         for ref in list(self._tasks):
             self._cancel(ref)
 
@@ -95,6 +98,8 @@ class Hooks:
     async def _perform(
         self, pod: NodePod, container: Container, ref: AttemptRef, hook: Handler, seconds: float
     ) -> ProbeResult:
+        """Run a hook's handler and return its result; retried while the container cannot be asked
+        yet."""
         if hook.sleep is not None:
             await asyncio.sleep(min(hook.sleep.seconds, seconds))
             return ProbeResult(hook.sleep.seconds <= seconds, "the grace period has expired")
@@ -108,6 +113,7 @@ class Hooks:
         return ProbeResult(True) if answer.status else answer
 
     def _begin(self, ref: AttemptRef, doing: Coroutine[None, None, None]) -> None:
+        """Run a hook in a task of its own."""
         task = asyncio.create_task(doing)
         self._tasks[ref] = task
         task.add_done_callback(lambda _: self._on_task_end(ref, task))
@@ -117,5 +123,6 @@ class Hooks:
             del self._tasks[ref]
 
     def _cancel(self, ref: AttemptRef) -> bool:
+        """Cancel the hook of an attempt; return whether one was running."""
         task = self._tasks.pop(ref, None)
         return task is not None and task.cancel()

@@ -88,6 +88,7 @@ def _not_answered(error: Exception) -> ProbeResult:
 
 
 async def _ask_for_health(action: GrpcAction, seconds: float) -> ProbeResult:
+    """Return the result of a gRPC probe."""
     try:
         async with asyncio.timeout(seconds):
             status = await health("127.0.0.1", action.port, action.service)
@@ -99,6 +100,7 @@ async def _ask_for_health(action: GrpcAction, seconds: float) -> ProbeResult:
 
 
 async def _get(container: Container, action: HttpGetAction) -> ProbeResult:
+    """Return the result of an HTTP GET probe."""
     host, port = action.host or "127.0.0.1", _port(container, action.port)
     # As in the kubelet, certificates are not verified: only the response matters.
     tls = _unchecked_tls() if action.scheme == "HTTPS" else None
@@ -123,6 +125,7 @@ def _unchecked_tls() -> ssl.SSLContext:
 
 
 def _port(container: Container, port: PortName) -> int:
+    """Return a port by its name or number. Raises ValueError."""
     if isinstance(port, int):
         return port
     for declared in container.ports:

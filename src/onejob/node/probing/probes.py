@@ -64,11 +64,13 @@ class Prober:
             task.cancel()
 
     def stop(self) -> None:
+        """Cancel all probes."""
         for tasks in self._tasks.values():
             for task in tasks:
                 task.cancel()
 
     async def _probe_attempt(self, pod: NodePod, container: Container, ref: AttemptRef) -> None:
+        """Probe a container until cancelled: startup first, then readiness and liveness."""
         if container.startup_probe is not None:
             await self._run_probe(pod, container, ref, container.startup_probe, "Startup")
         async with asyncio.TaskGroup() as group:

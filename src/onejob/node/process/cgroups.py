@@ -50,6 +50,7 @@ class GroupUsage(Struct, frozen=True):
 
 
 def limits_of(container: Container) -> ContainerLimits:
+    """Return the limits of a container, None for absent ones."""
     amounts = container.resources.limits
     memory, cpu = amounts.get("memory"), amounts.get("cpu")
     return ContainerLimits(
@@ -65,7 +66,8 @@ class _Tree(Protocol):
     def make(self, name: str, limits: ContainerLimits) -> Sequence[Path]:
         """Create the groups of a container; its processes join all of them. Raises OSError."""
 
-    def usage(self, name: str) -> GroupUsage: ...
+    def usage(self, name: str) -> GroupUsage:
+        """Return the usage of a group; zeros for values that cannot be read."""
 
     def folders(self) -> Sequence[Path]:
         """Return the parent directories of the container groups."""
@@ -100,6 +102,7 @@ class ControlGroups:
 
     @property
     def title(self) -> str:
+        """Name of the mechanism; "" if there is none."""
         return "" if self._tree is None else self._tree.title
 
     def make(self, ref: AttemptRef, limits: ContainerLimits) -> list[str]:
@@ -143,6 +146,7 @@ class ControlGroups:
                 _remove(folder)
 
     def _groups(self, ref: AttemptRef) -> list[Path]:
+        """Return the existing folders of an attempt's group."""
         folders = self._tree.folders() if self._tree is not None else ()
         return [group for folder in folders if (group := folder / group_name(ref)).is_dir()]
 
@@ -152,6 +156,8 @@ class _Unusable(Exception):
 
 
 class _Version1:
+    """Groups of cgroup v1, one hierarchy per controller."""
+
     title = "control groups, version 1"
 
     def __init__(self, by_controller: Mapping[str, Path]) -> None:
@@ -159,9 +165,11 @@ class _Version1:
         self._cpu = by_controller.get("cpu")
 
     def folders(self) -> Sequence[Path]:
+        """Return the parent folders of all groups."""
         return [self._memory] if self._cpu is None else [self._memory, self._cpu]
 
     def make(self, name: str, limits: ContainerLimits) -> Sequence[Path]:
+        """Create a group with these limits; return the folders to enter. Raises OSError."""
         made: list[Path] = []
         if limits.memory_bytes is not None:
             group = self._memory / name
@@ -186,15 +194,19 @@ class _Version1:
 
 
 class _Version2:
+    """Groups of cgroup v2."""
+
     title = "control groups, version 2"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def folders(self) -> Sequence[Path]:
+        """Return the parent folder of all groups."""
         return [self._folder]
 
     def make(self, name: str, limits: ContainerLimits) -> Sequence[Path]:
+        """Create a group with these limits; return the folders to enter. Raises OSError."""
         group = self._folder / name
         group.mkdir(parents=True, exist_ok=True)
         if limits.memory_bytes is not None:
@@ -228,6 +240,7 @@ class _Mount(Struct, frozen=True):
 
 
 def _find_tree(name: str, proc: Path) -> _Tree:
+    """Return the groups' parent, created if necessary. Raises _Unusable, OSError."""
     mounts = list(_mounts(proc))
     own = _own_groups(proc)
     trees: dict[str, Path] = {
@@ -246,6 +259,7 @@ def _find_tree(name: str, proc: Path) -> _Tree:
 
 
 def _use_version_1(trees: Mapping[str, Path], name: str) -> _Tree:
+    """Return the groups' parent in the v1 hierarchies. Raises _Unusable."""
     usable: dict[str, Path] = {}
     for controller, folder in trees.items():
         try:
@@ -258,6 +272,8 @@ def _use_version_1(trees: Mapping[str, Path], name: str) -> _Tree:
 
 
 def _use_version_2(folder: Path, name: str, proc: Path) -> _Tree:
+    """Return the groups' parent in the v2 hierarchy, with its controllers enabled. Raises
+    _Unusable, OSError."""
     if folder.name == _OWN:
         # This process, or the one that started it, was moved here before.
         folder = folder.parent
@@ -304,6 +320,7 @@ def _is_below_us(pid: int, proc: Path) -> bool:
 
 
 def _mounts(proc: Path) -> Iterator[_Mount]:
+    """Yield the mounted cgroup hierarchies."""
     for line in (proc / "mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -339,14 +356,17 @@ def group_name(ref: AttemptRef) -> str:
 
 
 def _quota(cpu_milli: int) -> int:
+    """Return the CPU time per period, in microseconds."""
     return max(cpu_milli * _CPU_PERIOD // 1000, _MIN_CPU_QUOTA_MICROSECONDS)
 
 
 def _write(path: Path, value: int | str) -> None:
+    """Write a value into a control file. Raises OSError."""
     path.write_text(f"{value}\n")
 
 
 def _number(path: Path) -> int:
+    """Return the number in a control file; 0 if it cannot be read."""
     return _read(path, lambda text: int(text))
 
 
@@ -364,6 +384,7 @@ def _read(path: Path, parse: Callable[[str], int]) -> int:
 
 
 def _subfolders(folder: Path) -> list[Path]:
+    """Return the folders in a folder; none if it cannot be read."""
     try:
         return [entry for entry in folder.iterdir() if entry.is_dir()]
     except OSError:

@@ -75,9 +75,13 @@ class ContainerSetup:
         #: UIDs of Pods with folders of their own, apart from logs.
         self._with_folders: set[str] = set()
 
-    def inherit(self, started_in: Mapping[str, str]) -> None:
-        """Start up with the Pods of an earlier run of the server: their working directories by
-        UID."""
+    def start(self, started_in: Mapping[str, str]) -> None:
+        """Prepare the Pods' folder, and adopt the Pods of an earlier run of the server.
+
+        Must be called once, before any other method. `started_in` are the working directories of
+        adopted Pods by UID; their folders are removed at their end. Other scratch folders are
+        removed now.
+        """
         self._pods.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._links = Links(self._pods)
         # This run has to remove the folders of earlier Pods.
@@ -97,8 +101,11 @@ class ContainerSetup:
         return _covering(os.path.realpath(folder), pod, container) or folder
 
     def grant_scratch_folder(self, uid: str, user: int | None, request: dict[str, Any]) -> None:
-        """Make the scratch folder writable for a Pod that runs as another user, and have it entered
-        before the user is changed: its parent folders are accessible only to root."""
+        """Make the scratch folder writable for a Pod that runs as another user, and set
+        `enter_first` in its request: the folder's parents are accessible only to root.
+
+        Does nothing if `user` is None, or if the container starts in another folder.
+        """
         starts_there = request["cwd"] == self._scratch.known(uid)
         if self._options.working_dir is None and user is not None and starts_there:
             os.chown(self._scratch.of(uid), user, -1, follow_symlinks=False)
@@ -118,8 +125,9 @@ class ContainerSetup:
         """Create the files and mounts of an attempt and add them to its request; return deviations
         from the Pod's spec.
 
-        `volumes` are the volumes made in advance, off the event loop; if None, they are made here.
-        `others` are mounted in addition. Raises ConfigProblem, VolumeProblem, OSError.
+        Removes `read_only_root` from the request, and may rewrite its argv and env. `volumes` are
+        the volumes made in advance, off the event loop; if None, they are made here. `others` are
+        mounted in addition. Raises ConfigProblem, VolumeProblem, OSError.
         """
         names_message_file = _wants_message_file(container, request)
         falls_back = container.termination_message_policy == "FallbackToLogsOnError"
@@ -163,7 +171,7 @@ class ContainerSetup:
             self._mount(request, pod.uid, [*mounts, *others])
         else:
             self._link_others(pod, others)
-            self._link(pod, container, mounts, other_user=bool(request.get("user")))
+            self._link_volumes(pod, container, mounts, other_user=bool(request.get("user")))
         return notes
 
     def announce_folder(self, uid: str) -> None:
@@ -194,9 +202,12 @@ class ContainerSetup:
         VolumeProblem."""
         refresh_volumes(pod, self._pods / pod.uid, settings, self._node)
 
-    def last_message(self, ref: AttemptRef, code: int) -> str:
+    def take_message(self, ref: AttemptRef, code: int) -> str:
         """Return the termination message of an attempt that exited with `code`; "" if there is
-        none."""
+        none.
+
+        Also forgets the attempt's message policy, so only the first call returns the message.
+        """
         policy = self._messages.pop(ref, None)
         if policy is None:
             if ref.uid not in self._inherited:
@@ -233,10 +244,13 @@ class ContainerSetup:
         self._remove(f"{self._pods}/{uid}")
 
     def close(self) -> None:
+        """Remove the idle scratch folders; folders of Pods are kept."""
         self._scratch.close()
 
     def _mount(self, request: dict[str, Any], uid: str, mounts: list[Mount]) -> None:
-        view = self._view(request, uid)
+        """Add the mounts to the request, and create the folder of its mount namespace if one is
+        needed."""
+        view = self._pop_host_view(request, uid)
         if not mounts and not view.read_only:
             return
         shell = self._settings.shell.for_variables(request["env"])
@@ -250,7 +264,11 @@ class ContainerSetup:
         if plan.sealed:
             request["sealed"] = True
 
-    def _view(self, request: dict[str, Any], uid: str) -> HostView:
+    def _pop_host_view(self, request: dict[str, Any], uid: str) -> HostView:
+        """Return how the container sees the host's files: read-only, hidden and writable paths.
+
+        Removes `read_only_root` from the request.
+        """
         sealed = self._options.host_read_only
         wanted = request.pop("read_only_root", False)
         return HostView(
@@ -263,9 +281,14 @@ class ContainerSetup:
             own_proc="pids" in request,
         )
 
-    def _link(
+    def _link_volumes(
         self, pod: NodePod, container: Container, mounts: Sequence[Mount], *, other_user: bool
     ) -> None:
+        """Create a symbolic link at each mount path, instead of a mount.
+
+        Raises ConfigProblem if the host must be read-only, VolumeProblem for a volume that cannot
+        be linked safely.
+        """
         if self._options.host_read_only:
             raise ConfigProblem(
                 "without mount namespaces, the files of this machine cannot be made read-only"
@@ -318,13 +341,16 @@ def _covering(folder: str, pod: NodePod, container: Container) -> str:
 
 
 def _is_inside(path: str, folder: str) -> bool:
+    """Return whether an absolute path is the folder or below it, by name only."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _without_account(container: Container, notes: list[str]) -> Container:
-    """Return the container without its automatic token mount. Without mount namespaces, a link to
-    the token, which the Pod did not request, would expose it to the whole host, and make all other
-    Pods wait."""
+    """Return the container without its automatic token mount; add a note if it had one.
+
+    Without mount namespaces, a link to the token, which the Pod did not request, would expose it to
+    the whole host, and make all other Pods wait.
+    """
     kept = tuple(
         mount
         for mount in container.volume_mounts

@@ -105,6 +105,7 @@ class Devices:
         self._idle = {owner for owner in self._idle if owner[0] != uid}
 
     def _assigned_slots(self, resource: str, uid: str, container: str) -> tuple[int, ...] | None:
+        """Return the devices that a container holds; None if it holds none."""
         for one in self._held:
             if (one.resource, one.uid, one.container) == (resource, uid, container):
                 return one.slots
@@ -128,6 +129,7 @@ class Devices:
         return [slot for slot in range(self._capacity[resource]) if slot not in taken]
 
     def _save(self) -> None:
+        """Replace the record of held devices."""
         unfinished = self._record.with_suffix(".new")
         unfinished.write_bytes(msgspec.json.encode(self._held))
         os.replace(unfinished, self._record)

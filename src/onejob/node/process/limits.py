@@ -24,6 +24,8 @@ _NANO: Final = 10**9
 
 
 class LimitEnforcer:
+    """Limits of containers, and detection of containers that exceeded them."""
+
     def __init__(
         self, data_dir: Path, clock: Clock, mode: EnforcedLimits, can_join: Callable[[], bool]
     ) -> None:
@@ -37,6 +39,7 @@ class LimitEnforcer:
 
     @cached_property
     def _groups(self) -> ControlGroups:
+        """Control groups of this machine, detected on first use."""
         # Detected when the first container needs it: most runs have no limits.
         return ControlGroups.find(self._data_dir, self._clock.now())
 
@@ -111,11 +114,13 @@ class LimitEnforcer:
             self._groups.remove_if_empty()
 
     def _limit_processes(self, request: dict[str, Any], limits: ContainerLimits) -> None:
+        """Add the memory limit of each process to the request."""
         if limits.memory_bytes is not None:
             request["limits"] = {"RLIMIT_DATA": limits.memory_bytes}
 
 
 def _message(limits: ContainerLimits, peak_bytes: int) -> str:
+    """Return the message about a container that exceeded its memory limit."""
     if limits.memory_bytes is None:
         return "it exceeded its memory limit"
     limit = Quantity(limits.memory_bytes * _NANO, "binary")

@@ -30,6 +30,8 @@ class _Link(NamedTuple):
 
 
 class Links:
+    """Links in place of volumes, with the Pods that use them."""
+
     def __init__(self, pods: Path) -> None:
         self._pods = pods
         self._links: dict[str, _Link] = {}

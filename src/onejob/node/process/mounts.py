@@ -172,6 +172,8 @@ def _open(
     apart: Sequence[str] = (),
     hidden_files: Sequence[str] = (),
 ) -> list[Step]:
+    """Return the steps that bind the entries of a folder into the root, except hidden ones and
+    those mounted apart."""
     steps: list[Step] = []
     # scandir reports the types of entries without a stat of each.
     with os.scandir(folder) as found:
@@ -220,6 +222,7 @@ def _host_trees(root: str, opened: set[str], apart: Sequence[str]) -> Iterator[S
 
 
 def _matches(path: str, patterns: Sequence[str]) -> bool:
+    """Return whether a path matches one of the patterns."""
     return any(fnmatchcase(path, pattern) for pattern in patterns)
 
 
@@ -314,6 +317,7 @@ def _bind_step(mount: Mount, root: str, inside: str) -> Step:
 
 
 def _bind(mount: Mount, root: str) -> Step:
+    """Return the step that mounts a volume below the root."""
     source: str | tuple[str, str] = mount.source
     if mount.volume:
         source = (mount.volume, os.path.relpath(mount.source, mount.volume))

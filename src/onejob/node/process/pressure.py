@@ -75,6 +75,7 @@ class Pressures:
         )
 
     def close(self) -> None:
+        """Cancel all checks."""
         if self._watch is not None:
             self._watch.cancel()
         for timer in self._timers.values():

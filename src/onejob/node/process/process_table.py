@@ -14,6 +14,8 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Process:
+    """Process of this machine."""
+
     pid: int
     parent: int
     #: CPU time in clock ticks, including children that have ended.
@@ -37,6 +39,7 @@ class ProcessTable:
 
     @classmethod
     def read(cls) -> "ProcessTable":
+        """Return the table of all processes. Blocks."""
         return cls(
             process
             for name in os.listdir("/proc")
@@ -54,6 +57,8 @@ class ProcessTable:
 
 @dataclass(frozen=True, slots=True)
 class MachineUse:
+    """CPU time and memory in use on the machine."""
+
     #: CPU time used since boot, in clock ticks.
     busy_ticks: int
     memory_bytes: int

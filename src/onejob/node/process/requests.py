@@ -130,6 +130,7 @@ class ProcessRequests:
         command: tuple[str, ...],
         places: "OutputPlaces | None",
     ) -> dict[str, Any]:
+        """Return the request for a process without mounts. Raises ConfigProblem, OSError."""
         base = self._settings.base_env | self._devices.variables(pod.uid, container.name)
         if places is not None:
             base = base | places.variables
@@ -222,6 +223,7 @@ class ProcessRequests:
 
 
 def enable_terminal(request: dict[str, Any]) -> None:
+    """Have the process get a terminal, with TERM set."""
     request["tty"] = True
     request["env"].setdefault("TERM", "xterm")
 

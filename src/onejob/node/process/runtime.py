@@ -181,7 +181,7 @@ class ProcessRuntime(Runtime):
         if self._settings.node.issues_tokens:
             self._report_mount_namespaces()
         self._pressures.watch_disk()
-        self._setup.inherit(found.folders)
+        self._setup.start(found.folders)
         if found.known:
             self._limits.inherit()
         self._devices.inherit({record[1] for record in found.known})
@@ -497,6 +497,7 @@ class ProcessRuntime(Runtime):
         settings: FetchedSettings,
         volumes: Volumes | None = None,
     ) -> None:
+        """Queue the start of an attempt; failures are delivered as events."""
         if self._is_blocked(ref):
             return
         try:
@@ -541,6 +542,7 @@ class ProcessRuntime(Runtime):
         return self._wants_pid_namespaces and not self._supervisor.pid_namespace_problem
 
     def _isolates(self) -> bool:
+        """Return whether mount namespaces are available."""
         if self._settings.isolation is not None:
             return self._settings.isolation
         return self._supervisor.isolates
@@ -561,6 +563,7 @@ class ProcessRuntime(Runtime):
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
+        """Send queued starts, removals and other requests to the supervisor."""
         self._flush_due = False
         self._seen_space = None
         if self._to_spawn and not self._reconnecting:
@@ -585,11 +588,16 @@ class ProcessRuntime(Runtime):
         return StartBlocked(ref, pressure, message)
 
     def _receive(self, records: Sequence[list[Any]]) -> None:
+        """Deliver the events in records of the supervisor."""
         events = [event for record in records if (event := self._event(record)) is not None]
         if events:
             self._deliver(events)
 
     def _event(self, record: list[Any]) -> RuntimeEvent | None:
+        """Return the event of a record; None if it concerns a command.
+
+        Also updates the state that is kept per attempt.
+        """
         kind = record[0]
         if kind == "ran":
             answer = self._commands.get(record[1])
@@ -623,7 +631,7 @@ class ProcessRuntime(Runtime):
             _from_timestamp(started_at) if started_at else None,
             signal,
             reason,
-            message or self._setup.last_message(ref, code),
+            message or self._setup.take_message(ref, code),
             peak_bytes=peak_kib * 1024,
             cpu_milliseconds=cpu_ms,
             milliseconds=round(max(0.0, at - started_at) * 1000) if started_at else 0,
@@ -631,6 +639,7 @@ class ProcessRuntime(Runtime):
         return Ended(ref, self._limits.ended(ref, exit))
 
     def _drop_request(self, ref: AttemptRef) -> None:
+        """Forget the request of an attempt."""
         asked = self._asked.get(ref.uid)
         if asked is not None:
             asked.pop(ref, None)
@@ -674,6 +683,7 @@ class ProcessRuntime(Runtime):
     # --- files
 
     def _remove(self, path: str) -> None:
+        """Have the supervisor remove a path."""
         self._to_remove.append(path)
         self._flush_soon()
 

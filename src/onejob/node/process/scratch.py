@@ -81,6 +81,7 @@ class ScratchFolders:
         self._idle.clear()
 
     def _make(self) -> str:
+        """Create a folder of the next free number and return its path. Raises OSError."""
         while True:
             self._number += 1
             path = f"{self._root}/{self._number}"

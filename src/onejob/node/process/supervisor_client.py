@@ -112,6 +112,7 @@ class Conversation(asyncio.Protocol):
             self.ended.set_result(None)
 
     def listen(self, on_line: Callable[[bytes], None]) -> None:
+        """Call `on_line` with each line, including those received already."""
         self._on_line = on_line
         for line in self._early:
             on_line(line)
@@ -138,6 +139,10 @@ _Started: TypeAlias = subprocess.Popen[bytes]
 
 
 async def reach_by_socket(directory: Path) -> tuple[Conversation, _Started | None]:
+    """Connect to the supervisor, starting it if necessary.
+
+    Returns the connection, and the process if it was started. Raises SupervisorGone.
+    """
     sock, process = await asyncio.to_thread(_reach, directory)
     loop = asyncio.get_running_loop()
     _, conversation = await loop.create_unix_connection(Conversation, sock=sock)
@@ -198,6 +203,7 @@ class SupervisorClient:
         return await self._handshake()
 
     def _make_folder(self) -> None:
+        """Create the supervisor's folder. Raises SupervisorGone."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -206,10 +212,13 @@ class SupervisorClient:
             ) from error
 
     async def _find(self) -> tuple[Conversation, _Started | None]:
+        """Connect to the supervisor, starting it if necessary; return the connection, and the
+        process if it was started. Raises SupervisorGone."""
         self._make_folder()
         return await self._reach(self._directory)
 
     async def _handshake(self) -> Handshake:
+        """Connect and exchange greetings; return the supervisor's answer. Raises SupervisorGone."""
         reaching, self._reaching = self._reaching, None
         conversation, process = await (self._find() if reaching is None else reaching)
         if process is not None:
@@ -238,6 +247,7 @@ class SupervisorClient:
         return handshake
 
     def send(self, message: dict[str, Any]) -> None:
+        """Send a message; it is dropped if there is no connection."""
         if self._conversation is not None:
             self._conversation.send_line(msgspec.json.encode(message) + b"\n")
 
@@ -304,6 +314,7 @@ class SupervisorClient:
             self._process.returncode = 0
 
     def _receive(self, line: bytes) -> None:
+        """Pass the events in a line on."""
         self._on_events(msgspec.json.decode(line)["events"])
 
     def _on_connection_lost(self, conversation: Conversation) -> None:
@@ -360,6 +371,7 @@ def _lock_folder(folder: int) -> None:
 
 
 def _ask_for_stdin(directory: Path, message: bytes) -> int | None:
+    """Return the descriptor that the supervisor sends; None if it sends none. Blocks."""
     with _reconnect(directory) as sock:
         sock.settimeout(_ANSWER_SECONDS)
         sock.sendall(message)
@@ -371,6 +383,7 @@ def _ask_for_stdin(directory: Path, message: bytes) -> int | None:
 
 
 def _ask_for_processes(directory: Path) -> list[tuple[str, str, int, int]]:
+    """Return the processes that the supervisor reports. Blocks. Raises SupervisorGone."""
     answer = b""
     try:
         with _reconnect(directory) as sock:
@@ -417,6 +430,7 @@ async def _dialled(directory: Path) -> socket.socket:
 
 
 def _reconnect(directory: Path) -> socket.socket:
+    """Return a new connection to the supervisor. Raises SupervisorGone."""
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         return _connect(address(folder))
@@ -427,6 +441,7 @@ def _reconnect(directory: Path) -> socket.socket:
 
 
 def _start(directory: Path, listener: int, lock: int, folder: int) -> subprocess.Popen[bytes]:
+    """Start a supervisor that inherits the descriptors."""
     arguments = [_PACKAGES, str(directory), str(listener), str(lock), str(folder)]
     with _output(directory) as output:
         # -S and -I: without site-packages and user settings, it stays small and reproducible.
@@ -457,6 +472,7 @@ def _output(directory: Path) -> BinaryIO:
 
 
 def _connect(path: str) -> socket.socket:
+    """Return a non-blocking connection. Raises OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.connect(path)

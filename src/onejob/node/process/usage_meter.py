@@ -39,6 +39,8 @@ class _Sample:
 
 
 class UsageMeter:
+    """Measurements of the node, reused for a moment."""
+
     def __init__(self, runtime: Runtime, node_name: str, clock: Clock) -> None:
         self._runtime = runtime
         self._node_name = node_name
@@ -68,6 +70,7 @@ class UsageMeter:
             return self._node
 
     async def _measure_pods(self) -> Mapping[str, Measurement]:
+        """Measure all Pods with running processes; none if the supervisor is being replaced."""
         if not self._runtime.traits.on_host:
             return {}
         try:
@@ -88,6 +91,8 @@ class UsageMeter:
         return {uid: Measurement(at, windows[uid], usage) for uid, usage in found.items()}
 
     async def _measure_machine(self) -> Measurement:
+        """Measure the machine since the last measurement; waits for a first window if there is
+        none."""
         before = self._machine
         if before is None or _uptime() - before[0] > _MAX_WINDOW_SECONDS:
             before = (_uptime(), await asyncio.to_thread(machine_use))
@@ -115,6 +120,7 @@ def _total_ticks(tree: list[Process]) -> int:
 
 
 def _usage(tree: list[Process], before: _Sample, now: float) -> tuple[Usage, float]:
+    """Return the usage of a container's processes, and the period of its CPU usage in seconds."""
     first, ticks = tree[0], _total_ticks(tree)
     since = first.began / TICKS_PER_SECOND
     known = before.ticks.get(first.pid)
@@ -131,6 +137,7 @@ def _usage(tree: list[Process], before: _Sample, now: float) -> tuple[Usage, flo
 
 
 def _nanocores(ticks: int, seconds: float) -> int:
+    """Return average CPU usage."""
     return int(ticks / TICKS_PER_SECOND / seconds * _NANOS)
 
 

@@ -15,6 +15,8 @@ _socket: Final = re.compile(r"socket:\[(\d+)\]").fullmatch
 
 @dataclass(frozen=True, slots=True)
 class Listener:
+    """Listening socket of a process."""
+
     address: str
     port: int
     #: Inode of the socket, by which its owner is identified.

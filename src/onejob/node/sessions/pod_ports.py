@@ -20,11 +20,15 @@ from onejob.wire.errors import BadRequest, InternalError
 
 
 class PodPorts:
+    """Ports of Pods on this node."""
+
     def __init__(self, runtime: Runtime, client: Client) -> None:
         self._runtime = runtime
         self._client = client
 
     async def connect(self, namespace: str, name: str, port: int) -> Connection:
+        """Connect to a port that a process of the Pod listens on. Raises BadRequest, InternalError,
+        NotFound."""
         if not self._runtime.traits.on_host:
             raise BadRequest(f"the {self._runtime.name} runtime does not support port forwarding")
         pod = read_node_pod(await self._client.get(Key(PODS, namespace, name)))

@@ -16,11 +16,15 @@ from onejob.wire.errors import BadRequest
 
 
 class PodSessions:
+    """Sessions in Pods on this node."""
+
     def __init__(self, node: NodeAgent, client: Client) -> None:
         self._node = node
         self._client = client
 
     async def exec(self, request: ExecRequest, streams: ExecStreams) -> int:
+        """Run a command, or attach if there is none; return its exit code. Raises BadRequest,
+        NotFound."""
         if not request.command:
             return await self._attach(request, streams)
         session = await self._node.open_session(
@@ -73,9 +77,11 @@ class PodSessions:
         return 0
 
     async def _document(self, request: ExecRequest) -> bytes:
+        """Return the Pod's document. Raises NotFound."""
         return await self._client.get(Key(PODS, request.namespace, request.name))
 
     async def _open_stdin(self, ref: AttemptRef, container: Container) -> Sink:
+        """Return the stdin of a running container. Raises BadRequest if it has none."""
         place = f'container "{ref.container}"'
         if not container.stdin:
             raise BadRequest(f"{place} was started without stdin: true; attach without -i")
@@ -88,6 +94,8 @@ class PodSessions:
         return stdin
 
     async def _open_terminal(self, ref: AttemptRef, container: Container) -> Sink | None:
+        """Return the terminal of a container; None if it has none or the runtime does not offer
+        it."""
         if not container.tty:
             return None
         try:
@@ -118,6 +126,7 @@ async def _carry(session: ExecSession, request: ExecRequest, streams: ExecStream
 
 
 async def _type(stdin: Sink, streams: ExecStreams, *, ends: bool = True) -> None:
+    """Copy the client's input to stdin, and close it at the end if `ends`."""
     while data := await streams.read_stdin():
         await stdin.write(data)
     if ends:
@@ -125,6 +134,7 @@ async def _type(stdin: Sink, streams: ExecStreams, *, ends: bool = True) -> None
 
 
 async def _resize(resize: Callable[[int, int], None], streams: ExecStreams) -> None:
+    """Apply all changes of the client's terminal size, until cancelled."""
     while True:
         size = await streams.next_size()
         resize(size.width, size.height)

@@ -64,6 +64,7 @@ def _next_name(folder: int, current: str) -> str:
 
 
 def _fill(folder: int, name: str, files: Mapping[str, File], group: int | None) -> None:
+    """Create a folder with these files. Raises OSError."""
     os.mkdir(name, 0o755, dir_fd=folder)
     with beneath(folder, name) as top:
         for path, file in files.items():
@@ -90,6 +91,7 @@ def give_folder(fd: int, mode: int, group: int | None) -> None:
 
 
 def _write(fd: int, content: bytes) -> None:
+    """Write all of the content. Raises OSError."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(fd, rest) :]
@@ -110,6 +112,7 @@ def _holds(folder: int, name: str, files: Mapping[str, File]) -> bool:
 
 
 def _read(folder: int, name: str, limit: int) -> File:
+    """Return a file with up to `limit` bytes; one with mode -1 if it cannot be read."""
     try:
         fd = open_regular(name, os.O_RDONLY, dir_fd=folder)
     except OSError:

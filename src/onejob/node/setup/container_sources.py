@@ -79,6 +79,7 @@ async def fetch_settings(fetch: Fetch, keys: Iterable[Key]) -> FetchedSettings:
 
 
 def _read(key: Key, document: bytes) -> Mapping[str, bytes]:
+    """Return the decoded data of a ConfigMap or Secret."""
     decoded: dict[str, Any] = msgspec.json.decode(document)
     texts: dict[str, str] = decoded.get("data") or {}
     try:

@@ -40,7 +40,8 @@ class ConfigProblem(Exception):
 class Settings(Protocol):
     """Fetched ConfigMaps and Secrets; None for one that does not exist."""
 
-    def values(self, key: Key) -> Mapping[str, bytes] | None: ...
+    def values(self, key: Key) -> Mapping[str, bytes] | None:
+        """Return the data of a ConfigMap or Secret; None if it does not exist."""
 
 
 def server_variables(names: Iterable[str]) -> dict[str, str]:
@@ -190,6 +191,8 @@ def _from_source(
     node: NodeContext,
     folder: Path,
 ) -> str | None:
+    """Return the value of a variable from its source; None if it is optional and absent. Raises
+    ConfigProblem."""
     if source.field_ref is not None:
         return field_value(pod, source.field_ref.field_path, node)
     if source.resource_field_ref is not None:
@@ -204,6 +207,8 @@ def _from_source(
 
 
 def _value_in_file(pod: NodePod, selector: FileKeySelector, folder: Path) -> str | None:
+    """Return the value of a key in an env file of a volume; None if it is optional and absent.
+    Raises ConfigProblem."""
     # Imported by the few Pods that use it.
     from onejob.planning.pod.env_file import InvalidEnvFile, find_variable
 
@@ -233,6 +238,8 @@ def _value_in_file(pod: NodePod, selector: FileKeySelector, folder: Path) -> str
 def _key_value(
     pod: NodePod, resource: str, selector: KeySelector, settings: Settings
 ) -> str | None:
+    """Return the value of a key of a ConfigMap or Secret; None if it is optional and absent. Raises
+    ConfigProblem."""
     namespace = pod.metadata.namespace
     values = settings.values(Key(resource, namespace, selector.name))
     kind = "ConfigMap" if resource == CONFIG_MAPS else "Secret"
@@ -309,6 +316,7 @@ def resource_value(
 
 
 def _lines(values: Mapping[str, str]) -> str:
+    """Return labels or annotations in the format of the downward API."""
     quoted = (
         f"{name}="
         + '"'
@@ -320,4 +328,5 @@ def _lines(values: Mapping[str, str]) -> str:
 
 
 def _text(value: bytes) -> str:
+    """Return the value as text; invalid UTF-8 is replaced."""
     return value.decode("utf-8", "replace")

@@ -37,5 +37,6 @@ def _of_host() -> bytes:
 
 
 def _lines(aliases: Sequence[HostAlias]) -> bytes:
+    """Return the lines of the aliases."""
     lines = ("\t".join((alias.ip, *alias.hostnames)) + "\n" for alias in aliases)
     return "".join(lines).encode()

@@ -36,6 +36,7 @@ def api_server_variables(host: str, port: int) -> Mapping[str, str]:
 # Cached: every container gets the same variables.
 @lru_cache(maxsize=256)
 def _variables(name: str, ports: tuple[ServicePort, ...], address: str) -> Mapping[str, str]:
+    """Return the variables of one Service, from a cache."""
     prefix = _variable_name(name)
     host = f"[{address}]" if ":" in address else address
     result = {

@@ -32,6 +32,7 @@ IssueToken = Callable[[str, TokenWanted], str]
 
 
 def token_key(pod: NodePod, token: ServiceAccountToken) -> Key:
+    """Return the key under which a token is fetched like a document."""
     wanted = TokenWanted(
         pod.spec.service_account_name,
         pod.metadata.name,

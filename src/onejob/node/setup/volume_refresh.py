@@ -26,6 +26,8 @@ Warn = Callable[[NodePod, str, str], None]
 
 
 class VolumeRefresh:
+    """Periodic refresh of the volumes of running Pods."""
+
     def __init__(self, runtime: Runtime, warn: Warn) -> None:
         self._runtime = runtime
         self._warn = warn
@@ -112,10 +114,12 @@ class VolumeRefresh:
         self._renew_tokens(pod)
 
     def close(self) -> None:
+        """Stop the refresh of all Pods."""
         for uid in list(self._pods):
             self.forget(uid)
 
     async def _refresh(self, uid: str) -> None:
+        """Refresh the volumes of a Pod; a problem becomes an Event."""
         pod = self._pods[uid]
         try:
             await self._runtime.refresh_volumes(pod)

@@ -78,6 +78,7 @@ class Provided(NamedTuple):
 
 
 def settings_in_volumes(pod: NodePod) -> Iterator[Key]:
+    """Yield the keys of ConfigMaps and Secrets in a Pod's volumes."""
     namespace = pod.metadata.namespace
     for volume in pod.spec.volumes:
         if volume.config_map is not None:
@@ -196,6 +197,7 @@ def _is_written_by_node(volume: Volume) -> bool:
 
 @contextmanager
 def _name_volume_in_errors(volume: Volume) -> Iterator[None]:
+    """Turn ConfigProblem and OSError into a VolumeProblem of this volume, for a `with` block."""
     try:
         yield
     except ConfigProblem as problem:
@@ -259,6 +261,8 @@ def _provide_volume(
     node: NodeContext,
     notes: list[str],
 ) -> Provided:
+    """Create a volume, and return its paths; add deviations to `notes`. Raises ConfigProblem,
+    OSError."""
     if volume.host_path is not None:
         return _host_path(volume.host_path, pod.metadata.namespace, node)
     path = folder / "volumes" / volume.name
@@ -383,6 +387,7 @@ class _PodFiles:
         return files
 
     def _contents_or_error(self, volume: Volume) -> dict[str, File] | ConfigProblem:
+        """Return the files of a volume, or the error instead of raising it."""
         if volume.image is not None:
             return ConfigProblem("image volumes need the podman runtime")
         if not _is_written_by_node(volume) or self._room < 0:
@@ -395,6 +400,7 @@ class _PodFiles:
         return files
 
     def _contents(self, volume: Volume) -> dict[str, File]:
+        """Return the files of a volume with their modes. Raises ConfigProblem."""
         files: _Files = {}
         if (config := volume.config_map) is not None:
             files = self._config_files(
@@ -427,6 +433,8 @@ class _PodFiles:
     def _config_files(
         self, resource: str, name: str, items: Sequence[KeyToPath], *, optional: bool
     ) -> _Files:
+        """Return the files from a ConfigMap or Secret; none if it is optional and absent. Raises
+        ConfigProblem."""
         values = self._settings.values(Key(resource, self._pod.metadata.namespace, name))
         if values is None:
             if optional:
@@ -443,6 +451,7 @@ class _PodFiles:
         return files
 
     def _downward_files(self, items: Sequence[DownwardFile]) -> _Files:
+        """Return the files of the downward API. Raises ConfigProblem."""
         files: _Files = {}
         for item in items:
             if item.field_ref is not None:
@@ -461,6 +470,7 @@ class _PodFiles:
         return files
 
     def _field(self, path: str) -> bytes:
+        """Return the encoded value of a field, from a cache."""
         content = self._fields.get(path)
         if content is None:
             content = field_value(self._pod, path, self._node).encode()
@@ -468,6 +478,8 @@ class _PodFiles:
         return content
 
     def _projected_files(self, volume: ProjectedVolume) -> _Files:
+        """Return the files of a projected volume; later sources take precedence. Raises
+        ConfigProblem."""
         files: _Files = {}
         for source in volume.sources:
             if (config := source.config_map) is not None:
@@ -501,6 +513,8 @@ _CHECKS = {
 
 
 def _host_path(volume: HostPathVolume, namespace: str, node: NodeContext) -> Provided:
+    """Return a path of the host as a volume, created if its type requires it. Raises ConfigProblem,
+    OSError."""
     path = Path(volume.path)
     kind = volume.type
     inside = _allowed_folder(path, node.host_paths(namespace))
@@ -549,6 +563,7 @@ def _allowed_folder(path: Path, folders: tuple[str, ...] | None) -> str:
 
 
 def _text(error: OSError) -> str:
+    """Return file and reason of an error."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 

@@ -73,6 +73,7 @@ class LogFile:
         self._append(records)
 
     def close(self) -> None:
+        """Close the file; further calls do nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -110,6 +111,7 @@ class LogFile:
         return not self._lost
 
     def _append(self, records: list[bytes]) -> None:
+        """Write records, after a note about lost ones if there are any; lost ones are counted."""
         if self._lost:
             why = f"[onejob: lost {self._lost} lines of output: {self._lost_why}]"
             note = self._lost_at + b" F " + why.encode() + b"\n"
@@ -149,11 +151,14 @@ class LogFile:
         return written
 
     def _open(self) -> None:
+        """Open the file, created if necessary. Raises OSError."""
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
         self._fd = open_regular(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._size = os.fstat(self._fd).st_size
 
     def _rotate(self) -> None:
+        """Rename the files by one number, dropping the oldest, and open a new one. Raises
+        OSError."""
         self.close()
         for number in range(self._files - 1, 0, -1):
             older = self.path if number == 1 else f"{self.path}.{number - 1}"
@@ -242,13 +247,14 @@ class Input:
                 raise
         return os.pipe2(os.O_CLOEXEC)
 
-    def let_go(self) -> None:
+    def close_child_end(self) -> None:
         """Close our copy of the container's end, once it has been inherited or the start has
         failed."""
         if self._ends:
             os.close(self.theirs)
 
     def close(self) -> None:
+        """Close our end; further calls do nothing."""
         if self.ours >= 0:
             os.close(self.ours)
             self.ours = -1
@@ -256,6 +262,7 @@ class Input:
 
 @lru_cache(4)
 def _second_text(second: int) -> bytes:
+    """Return a timestamp up to its seconds, from a cache."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
 
 

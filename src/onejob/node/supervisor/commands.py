@@ -38,6 +38,8 @@ class Command:
 
 
 class Commands:
+    """Commands in progress, and the answers to their clients."""
+
     def __init__(self, loop: Loop, connections: Connections, null: int) -> None:
         self._loop = loop
         self._connections = connections
@@ -94,6 +96,7 @@ class Commands:
         return command
 
     def refuse(self, connection: Connection, number: int, why: str) -> None:
+        """Answer that a command cannot be run."""
         self._answer(connection, number, -1, why)
 
     def _refuse_os_error(self, connection: Connection, number: int, error: OSError) -> None:
@@ -125,12 +128,14 @@ class Commands:
         self._end(lambda command: command.requester is connection)
 
     def _end(self, concerned: Callable[[Command], bool]) -> bool:
+        """Kill the commands for which `concerned` returns True; return whether there was one."""
         ended = [command for command in self._running if concerned(command)]
         for command in ended:
             kill_session(command.pid)
         return bool(ended)
 
     def _read_output(self, command: Command) -> None:
+        """Read available output up to the limit; close the pipe at its end."""
         try:
             chunk = os.read(command.pipe, 65536)
         except BlockingIOError:
@@ -141,6 +146,7 @@ class Commands:
             self._loop.unwatch(command.pipe)
 
     def _time_out(self, command: Command) -> None:
+        """Kill a command if it is still running."""
         if command in self._running:
             command.timed_out = True
             kill_session(command.pid)
@@ -148,5 +154,6 @@ class Commands:
     def _answer(
         self, connection: Connection, number: int, code: int, output: str, pressure: str = ""
     ) -> None:
+        """Send the result of a command."""
         event = ["ran", number, code, output, *([pressure] if pressure else ())]
         self._connections.send(connection, {"events": [event]})

@@ -22,6 +22,8 @@ _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class Connection:
+    """Connection of a client."""
+
     __slots__ = ("blocked", "descriptors", "incoming", "outgoing", "owner", "sock", "subscribed")
 
     def __init__(self, sock: socket.socket) -> None:
@@ -60,6 +62,7 @@ class Connections:
         return len(self._connections)
 
     def send(self, connection: Connection, message: dict[str, Any]) -> None:
+        """Send a message; dropped for a connection that is closed."""
         if connection.sock.fileno() >= 0:
             connection.outgoing += _encode(message).encode() + b"\n"
             self._write_out(connection)
@@ -70,6 +73,7 @@ class Connections:
                 self.send(connection, {"events": events})
 
     def _listen(self) -> None:
+        """Accept connections from now on."""
         sock = self._listener.sock
         sock.setblocking(False)
         if not self._loop.watches(sock.fileno()):
@@ -88,6 +92,7 @@ class Connections:
                 self._listen()
 
     def _accept(self) -> None:
+        """Accept a connection; stop listening while descriptors are lacking."""
         try:
             sock, _ = self._listener.sock.accept()
         except BlockingIOError:
@@ -135,6 +140,7 @@ class Connections:
                 report_exception()
 
     def _write_out(self, connection: Connection) -> None:
+        """Send as much as the client reads now, and the rest later."""
         try:
             sent = connection.sock.send(connection.outgoing)
             del connection.outgoing[:sent]
@@ -158,6 +164,7 @@ class Connections:
                 self.hang_up(other)
 
     def hang_up(self, connection: Connection) -> None:
+        """Close a connection and its descriptors; a closed one is ignored."""
         fd = connection.sock.fileno()
         if self._connections.pop(fd, None) is None:
             return

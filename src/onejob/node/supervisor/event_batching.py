@@ -52,6 +52,7 @@ class EventBatcher:
         self._events.append(event)
 
     def began(self, attempt: Attempt) -> None:
+        """Note a start; it is reported later if the attempt does not end soon."""
         if not self._young:
             self._after(BRIEF_SECONDS, self._report_long_running)
         self._young.append(attempt)
@@ -77,11 +78,14 @@ class EventBatcher:
             self._after(BATCH_DELAY_SECONDS, self._flush)
 
     def _flush(self) -> None:
+        """Send the gathered events; they are kept if no client takes them."""
         self._gathering = False
         if self._events and self._send(self._events):
             self._events = []
 
     def _others_may_end_now(self) -> bool:
+        """Return whether an attempt that began less than the batch delay ago still runs, and so may
+        end soon."""
         now = self._now()
         for attempt in reversed(self._young):
             # Below 0: the clock was set back.

@@ -91,6 +91,7 @@ def end_of_command(fd: int) -> tuple[int, Usage] | None:
 
 
 def _reap() -> tuple[int, int, Usage]:
+    """Return pid, status and usage of an ended child; pid 0 if there is none."""
     try:
         pid, status, rusage = os.wait4(-1, os.WNOHANG)
     except ChildProcessError:

@@ -32,6 +32,8 @@ _text = json.encoder.encode_basestring_ascii
 
 
 class Claim(NamedTuple):
+    """Identity of an attempt."""
+
     uid: str
     container: str
     attempt: int
@@ -234,6 +236,7 @@ class Journal:
         return lost or attempt.number not in self._unrecorded_ends
 
     def find(self, claim: Claim) -> Attempt | None:
+        """Return the attempt of a claim; None if it is unknown."""
         return self.attempts.get(claim.uid, {}).get(claim.container, {}).get(claim.attempt)
 
     def each(self) -> Iterator[Attempt]:
@@ -247,6 +250,7 @@ class Journal:
             yield from attempts.values()
 
     def end(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Record the end of an attempt; its texts are shortened if there is no space for them."""
         self._close(attempt)
         attempt.outcome = outcome
         self._unrecorded_ends.add(attempt.number)
@@ -276,6 +280,7 @@ class Journal:
     # --- state in memory
 
     def _add(self, attempt: Attempt) -> Attempt:
+        """Register an attempt and return it."""
         uid, container, number = attempt.claim
         self.attempts.setdefault(uid, {}).setdefault(container, {})[number] = attempt
         self._by_number[attempt.number] = attempt
@@ -290,6 +295,7 @@ class Journal:
         self._starting.discard(attempt.number)
 
     def _remove(self, attempt: Attempt) -> None:
+        """Forget an attempt."""
         uid, container, number = attempt.claim
         containers = self.attempts[uid]
         del containers[container][number]
@@ -300,6 +306,7 @@ class Journal:
         del self._by_number[attempt.number]
 
     def _drop(self, uid: str) -> None:
+        """Forget all attempts of a Pod."""
         for attempt in list(self.of(uid)):
             self._close(attempt)
             self._remove(attempt)
@@ -307,6 +314,7 @@ class Journal:
     # --- file
 
     def _append(self, record: bytes) -> None:
+        """Queue a record for the next write."""
         self._unwritten.append(record)
         self._unwritten_bytes += len(record)
         self._records += 1
@@ -372,10 +380,12 @@ class Journal:
         self._records += 1
 
     def _add_replayed(self, attempt: Attempt) -> Attempt:
+        """Register an attempt of the journal's earlier records, which may be of another boot."""
         attempt.foreign = self._found_identity != self.identity
         return self._add(attempt)
 
     def _replay_change(self, attempt: Attempt, kind: str, fields: dict[str, Any]) -> None:
+        """Apply a record about an attempt."""
         if kind == "start":
             _apply_start(attempt, fields)
         elif kind == "end":
@@ -469,6 +479,7 @@ def _apply_start(attempt: Attempt, fields: dict[str, Any]) -> None:
 
 
 def _truncate(outcome: Outcome) -> Outcome:
+    """Return the outcome with texts so short that its record always fits."""
     # In the worst case, each character takes six bytes.
     return outcome._replace(reason=outcome.reason[:16], message=outcome.message[:24])
 

@@ -104,7 +104,8 @@ class _CloneArguments(ctypes.Structure):
 
 
 def clone(flags: int) -> int:
-    """Fork into new namespaces, or as a sibling (`CLONE_PARENT`).
+    """Fork into new namespaces, or as a sibling (`CLONE_PARENT`); return the child's pid, 0 in the
+    child.
 
     Only for single-threaded processes: the hooks of `os.fork` do not run. Raises OSError.
     """
@@ -192,6 +193,7 @@ class _CapabilityData(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def last_capability() -> int:
+    """Return the number of the kernel's last capability, from a cache."""
     with open("/proc/sys/kernel/cap_last_cap") as file:
         return int(file.read())
 
@@ -298,6 +300,7 @@ def children(pid: int = 0) -> list[int] | None:
 
 
 def processes() -> list[int]:
+    """Return the ids of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
@@ -307,6 +310,7 @@ def boot_id() -> str:
 
 
 def _check(result: int, what: str) -> None:
+    """Raise OSError if a system call has failed."""
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

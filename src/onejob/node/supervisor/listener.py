@@ -42,6 +42,8 @@ class Listener:
 
 
 def address(folder: int) -> str:
+    """Return the socket's path relative to an open folder: shorter than the limit of socket
+    addresses."""
     return f"/proc/self/fd/{folder}/{_NAME}"
 
 

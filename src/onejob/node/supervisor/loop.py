@@ -15,6 +15,8 @@ _MAX_OUTPUT_BYTES = 1 << 20
 
 
 class Loop:
+    """Single-threaded event loop."""
+
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._handlers: dict[int, Handler] = {}
@@ -22,13 +24,16 @@ class Loop:
         self._timer_number = 0
 
     def watch(self, fd: int, handler: Handler) -> None:
+        """Call the handler whenever the descriptor can be read."""
         self._handlers[fd] = handler
         self._epoll.register(fd, select.EPOLLIN)
 
     def watches(self, fd: int) -> bool:
+        """Return whether the descriptor is watched."""
         return fd in self._handlers
 
     def unwatch(self, fd: int) -> None:
+        """Stop watching a descriptor; one that is not watched is ignored."""
         if self._handlers.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 

@@ -133,6 +133,7 @@ class Supervisor:
         self._owed_notes: list[LogFile] = []
 
     def run(self) -> None:
+        """Handle requests and ends until all is done."""
         linux.become_subreaper()
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.begin(wake_read)
@@ -187,6 +188,7 @@ class Supervisor:
     # --- requests
 
     def _requests(self, connection: Connection, message: dict[str, Any]) -> None:
+        """Handle a message of a client."""
         match message["do"]:
             case "hello":
                 self._answer_hello(connection, message)
@@ -251,6 +253,7 @@ class Supervisor:
         self._connections.send(connection, handshake)
 
     def _stop(self, claim: Claim, grace: float) -> None:
+        """Stop a running attempt by SIGTERM, and by SIGKILL after `grace` seconds."""
         child = self._running.get(claim)
         if child is None:
             return
@@ -447,7 +450,7 @@ class Supervisor:
             raise
         finally:
             close_all(*theirs)
-            stdin.let_go()
+            stdin.close_child_end()
         child = Child(init.pid, attempt, capture, stdin)
         child.pids, child.init = "container", init
         self._inside[attempt.number] = child
@@ -526,7 +529,7 @@ class Supervisor:
             raise
         finally:
             close_all(*theirs)
-            stdin.let_go()
+            stdin.close_child_end()
 
     def _leave_spare_descriptors(self, newest: int) -> None:
         """Raise OSError (EMFILE) if only spare descriptors are left for a new container: running
@@ -536,6 +539,7 @@ class Supervisor:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     def _drain(self, capture: Capture) -> None:
+        """Read available output; stop watching at its end."""
         if not capture.drain():
             self._loop.unwatch(capture.fd)
 
@@ -563,6 +567,7 @@ class Supervisor:
             self._journal.command_began(child.attempt, started[0])
 
     def _on_began(self, child: Child, at: float) -> None:
+        """Record the start of a child, and sample its memory later."""
         child.started_at = child.attempt.started_at = at
         self._news.began(child.attempt)
         self._loop.after(
@@ -614,6 +619,7 @@ class Supervisor:
     # --- end of a container
 
     def _reap(self) -> None:
+        """Process all ended children."""
         self._was_woken()
         ended: list[tuple[Child | Command, int, Usage]] = []
         while True:
@@ -766,6 +772,7 @@ class Supervisor:
         return done
 
     def _retry(self) -> None:
+        """Write the journal again."""
         self._retry_timer = False
         self._write_down()
 
@@ -787,6 +794,7 @@ def close_all(*descriptors: int) -> None:
 
 
 def _now() -> float:
+    """Return the time in seconds since the epoch."""
     return time.time_ns() / 1e9
 
 

@@ -148,7 +148,7 @@ def _place(kind: str, inside: str, target: str, root: str) -> int:
     """Return a descriptor of the mount point; links made by the workload never lead out of
     `inside`."""
     part = os.path.relpath(target, inside)
-    return paths.place(inside, part, make=kind, links_inside=inside != root)
+    return paths.open_mount_point(inside, part, make=kind, links_inside=inside != root)
 
 
 def _remount_read_only(target: str) -> None:

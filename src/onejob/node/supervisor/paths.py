@@ -19,7 +19,8 @@ _MAX_LINKS = 40
 
 @contextmanager
 def folder_of(path: str) -> Iterator[int]:
-    """Open a trusted folder, the base of the functions below."""
+    """Open a trusted folder as an O_PATH descriptor, for a `with` block: the base of the functions
+    below."""
     fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield fd
@@ -109,10 +110,13 @@ def open_inside(base: str, part: str) -> int:
         return open_beneath(top, part_inside(base, part))
 
 
-def place(base: str, part: str, *, make: str, links_inside: bool) -> int:
+def open_mount_point(base: str, part: str, *, make: str, links_inside: bool) -> int:
     """Return an O_PATH descriptor of the mount point `part` below `base`, creating it if it is
-    missing: `make` is "directory", "file", or "" for neither. `links_inside` permits links that
-    stay inside `base`. Raises OSError."""
+    missing.
+
+    `make` is "directory", "file", or "" to create nothing. `links_inside` permits links that stay
+    inside `base`. Raises OSError.
+    """
     if links_inside:
         part = part_inside(base, part)
     with folder_of(base) as top:
@@ -128,8 +132,12 @@ def place(base: str, part: str, *, make: str, links_inside: bool) -> int:
 
 
 def open_trusted(path: str, *, make: int | None = None) -> int:
-    """Return an O_PATH descriptor of an absolute path on the host. Only links made by root or our
-    own user are followed: links of other users could lead anywhere. Raises OSError."""
+    """Return an O_PATH descriptor of an absolute path on the host.
+
+    Only links made by root or our own user are followed: links of other users could lead anywhere.
+    `make` is the mode in which missing folders are created; None does not create them. Raises
+    OSError.
+    """
     fd = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     links = 0
     pending = _path_components(path)[::-1]
@@ -146,7 +154,7 @@ def open_trusted(path: str, *, make: int | None = None) -> int:
                 continue
             try:
                 links += 1
-                _check_link(found.st_uid, links, path)
+                _require_followable(found.st_uid, links, path)
                 text = os.readlink("", dir_fd=following)
             finally:
                 os.close(following)
@@ -160,7 +168,9 @@ def open_trusted(path: str, *, make: int | None = None) -> int:
     return fd
 
 
-def _check_link(owner: int, links: int, path: str) -> None:
+def _require_followable(owner: int, links: int, path: str) -> None:
+    """Raise OSError unless root or our own user owns the link, and it is within the limit of links
+    per path."""
     if owner not in (0, os.geteuid()):
         raise OSError(errno.ELOOP, f"a symbolic link of user {owner} is in the way", path)
     if links > _MAX_LINKS:
@@ -177,4 +187,5 @@ def _make_folder(fd: int, name: str, mode: int = 0o700) -> bool:
 
 
 def _path_components(part: str) -> list[str]:
+    """Return the names in a path, including "..", without empty ones and "."."""
     return [name for name in part.split("/") if name not in ("", ".")]

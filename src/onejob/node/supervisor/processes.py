@@ -25,6 +25,7 @@ def kill_session(leader: int) -> None:
 
 
 def kill(pids: Iterable[int]) -> None:
+    """Send SIGKILL to the processes; ignore those that are gone or not ours."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -49,6 +50,7 @@ def survivor(attempt: Attempt) -> int:
 
 
 def wait_until_gone(pid: int) -> None:
+    """Wait until a process has ended, for at most ten seconds. Blocks."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -70,6 +70,7 @@ class RecordFile:
 
     @property
     def usable(self) -> bool:
+        """Whether records can be appended."""
         return self.fd >= 0 and not self._spoilt
 
     def load(self, data: bytes) -> list[Record]:
@@ -150,6 +151,7 @@ class RecordFile:
             _sync_folder(self._path)
 
     def close(self) -> None:
+        """Close the file; further calls do nothing."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -215,6 +217,7 @@ def _record_at(data: bytes, offset: int) -> Record | None:
 
 
 def _slot(text: bytes) -> bytes:
+    """Return the payload of a slot; b"" if it is empty or damaged."""
     if len(text) < _SLOT_HEADER.size:
         return b""
     size, checksum = _SLOT_HEADER.unpack_from(text)
@@ -229,6 +232,7 @@ def is_damaged(data: bytes) -> bool:
 
 
 def _lacks_records(records: list[Record], data: bytes) -> bool:
+    """Return whether records are missing: there is a gap, or data without any record."""
     return _has_gaps(records) or (not records and bool(data.strip(b"\0")))
 
 

@@ -76,14 +76,17 @@ class Report(NamedTuple):
 
     @property
     def began(self) -> bool:
+        """Whether the container's program has started."""
         return self.kind == _BEGAN
 
     @property
     def failed(self) -> bool:
+        """Whether the container could not be started."""
         return self.kind == _FAILED
 
     @property
     def left_nothing(self) -> bool:
+        """Whether the container has ended, and no process of it is left."""
         return self.kind == _ENDED
 
 

@@ -93,6 +93,7 @@ def mark(request: Request) -> int:
 
 
 def find_marked(wanted: int) -> int:
+    """Return the session leader whose environment has this checksum; 0 if there is none."""
     for pid in linux.processes():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
@@ -155,7 +156,7 @@ def reported_pressure(text: str) -> str:
 
 
 def can_isolate() -> bool:
-    """Probe by trial whether this machine permits mount namespaces."""
+    """Return whether this machine permits mount namespaces, found out by a trial."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -187,6 +188,7 @@ def try_out(request: Request) -> str:
 
 
 def _verify_setup(request: Request) -> None:
+    """Raise SetupFailed if the view of the host could be changed."""
     _set_up(request, Streams(-1, -1, -1, -1))
     if found := mounting.changeable(request["writable"]):
         raise SetupFailed("", f"can still be changed: {', '.join(found)}")
@@ -295,6 +297,7 @@ def _exec_in_session(request: Request, streams: Streams) -> None:
 
 
 def _exec(request: Request, streams: Streams) -> None:
+    """Replace this process by the program, with its streams."""
     for number in _RESET_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     linux.unblock_signals()
@@ -385,6 +388,7 @@ def _join_groups(files: Sequence[str]) -> None:
 
 
 def enter(folder: str) -> None:
+    """Change the working directory. Raises SetupFailed."""
     try:
         os.chdir(folder)
     except (OSError, ValueError) as error:

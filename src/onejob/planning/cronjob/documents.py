@@ -84,6 +84,7 @@ def job_document(cronjob: CronJob, slot: datetime, *, last_run_ahead: bool = Fal
 
 
 def reference_to(cronjob: CronJob, job: Child) -> ObjectReference:
+    """Return the reference to a Job in the CronJob's status."""
     return ObjectReference(
         api_version=cronjob.cron_kind.child_api_version,
         kind=cronjob.cron_kind.child_kind,

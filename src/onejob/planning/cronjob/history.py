@@ -58,6 +58,8 @@ def read_event(document: Mapping[str, Any]) -> CronJobEvent | None:
 
 @dataclass(frozen=True, slots=True)
 class Fire:
+    """Run of a CronJob at one slot."""
+
     slot: datetime
     state: FireState
     #: Job name; empty if there is no Job.
@@ -129,6 +131,7 @@ def _slots_of_jobs(cronjob: CronJob, jobs: Iterable[Job]) -> Iterator[tuple[date
 
 
 def _annotated_slot(job: Job) -> datetime | None:
+    """Return the slot in a Job's annotation; None if it is absent or malformed."""
     try:
         return datetime.fromisoformat(job.metadata.annotations.get(SCHEDULED_AT_ANNOTATION, ""))
     except ValueError:
@@ -166,6 +169,7 @@ def _fire_of_slot(
 
 
 def _with_job(slot: datetime, job: Job) -> Fire:
+    """Return the run that a Job belongs to."""
     condition = job.finished_condition
     started = job.status.start_time
     if condition is None:

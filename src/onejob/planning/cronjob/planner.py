@@ -287,6 +287,7 @@ def _obstacle(
 
 
 def _settle_started(plan: StartPlan, update: StatusUpdate, job: Child) -> Settlement:
+    """Return the settlement after a Job was started; the Job is added to `update`."""
     assert plan.start is not None, "a Job was started without a plan to"
     assert plan.schedule is not None, "a Job was started without a schedule"
     update.active.append(reference_to(plan.current.cronjob, job))
@@ -300,6 +301,7 @@ def _settle_started(plan: StartPlan, update: StatusUpdate, job: Child) -> Settle
 def _settlement(
     update: StatusUpdate, *, look_again_seconds: float | None = None, error: str | None = None
 ) -> Settlement:
+    """Return a settlement; it has a status only if `update` has changed."""
     status = update.status() if update.changed else None
     return Settlement(status, tuple(update.events), look_again_seconds, error)
 
@@ -313,6 +315,7 @@ def _start_delay(plan: StartPlan, job: Child) -> float | None:
 
 
 def _schedule_warnings(cronjob: CronJob) -> tuple[Event, ...]:
+    """Return the warning about a time zone in the schedule."""
     if "TZ" not in cronjob.spec.schedule:
         return ()
     text = (
@@ -324,6 +327,7 @@ def _schedule_warnings(cronjob: CronJob) -> tuple[Event, ...]:
 
 
 def _quoted(text: str) -> str:
+    """Return a text in quotes, as Go's %q."""
     return msgspec.json.encode(text).decode()
 
 

@@ -38,6 +38,7 @@ def _desired_state(cronjob: CronJob) -> object:
 
 
 def _lists_as_active(cronjob: CronJob, job: Child) -> bool:
+    """Return whether the CronJob's status lists the Job as active."""
     return any(reference.uid == job.metadata.uid for reference in cronjob.status.active)
 
 

@@ -92,11 +92,15 @@ class Calendar(Struct, frozen=True):
         return None
 
     def _day_matches(self, wall: datetime) -> bool:
+        """Return whether the schedule fires on this date; if both days and weekdays are restricted,
+        either suffices."""
         day = wall.day in self.days
         weekday = wall.isoweekday() % 7 in self.weekdays
         return (day and weekday) if self.both_days else (day or weekday)
 
     def _reading_on_day(self, wall: datetime) -> datetime | None:
+        """Return the first wall-clock time at or after `wall` on the same day at which the schedule
+        fires; None if there is none."""
         hour_at = bisect_left(self.hours, wall.hour)
         if hour_at < len(self.hours) and self.hours[hour_at] == wall.hour:
             minute_at = bisect_left(self.minutes, wall.minute)
@@ -138,6 +142,7 @@ def parse_schedule(text: str, zone: str | None = None, *, local: str = "UTC") ->
 
 @lru_cache(maxsize=8192)
 def _parse(text: str, zone: str | None, local: str) -> Schedule:
+    """Return the parsed schedule, from a cache. Raises ScheduleError."""
     if not text:
         raise ScheduleError("empty spec string")
     if text.startswith(("TZ=", "CRON_TZ=")):
@@ -156,6 +161,7 @@ def _parse(text: str, zone: str | None, local: str) -> Schedule:
 
 
 def _split_prefix(text: str) -> tuple[str, str]:
+    """Return the zone of a `TZ=` prefix and the rest. Raises ScheduleError."""
     prefix, space, rest = text.partition(" ")
     if not space:
         # Upstream's parser panics here, and its caller reports the panic.
@@ -185,6 +191,7 @@ _MACROS = {
 
 
 def _parse_macro(text: str, zone: str) -> Schedule:
+    """Return the schedule of a descriptor such as `@daily`. Raises ScheduleError."""
     if text in _MACROS:
         return _calendar(_MACROS[text].split(" "), zone)
     if text.startswith("@every "):
@@ -214,6 +221,7 @@ _WEEKDAYS = _Bounds(0, 6, _name_numbers("sun mon tue wed thu fri sat", 0))
 
 
 def _calendar(fields: Sequence[str], zone: str) -> Calendar:
+    """Return the schedule of five fields. Raises ScheduleError."""
     minutes, _ = _parse_field(fields[0], _MINUTES)
     hours, _ = _parse_field(fields[1], _HOURS)
     days, any_day = _parse_field(fields[2], _DAYS)
@@ -242,6 +250,7 @@ def _parse_field(field: str, bounds: _Bounds) -> tuple[frozenset[int], bool]:
 
 
 def _parse_item(item: str, bounds: _Bounds) -> tuple[range, bool]:
+    """Return the values of an item of a field, and whether it is a star. Raises ScheduleError."""
     span, *steps = item.split("/")
     first, *ends = span.split("-")
     starred = first in ("*", "?")
@@ -276,6 +285,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 def _parse_number(text: str, names: Mapping[str, int]) -> int:
+    """Return a number or the value of a name. Raises ScheduleError."""
     named = names.get(text.lower())
     if named is not None:
         return named
@@ -304,10 +314,12 @@ _WORD = re.compile(f"[^{_SPACE}]+")
 
 
 def _fields(text: str) -> list[str]:
+    """Return the words of a schedule."""
     return _WORD.findall(text)
 
 
 def _trim(text: str) -> str:
+    """Return a text without surrounding space, as Go defines it."""
     return text.strip(_SPACE)
 
 

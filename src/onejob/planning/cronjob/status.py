@@ -111,6 +111,7 @@ def record_slots(
 
 
 def without_missing(current: CurrentState, missing: AbstractSet[str]) -> CurrentState:
+    """Return the state without Jobs that do not exist, with an Event about each."""
     gone = [reference for reference in current.unseen if reference.uid in missing]
     if not gone:
         return current
@@ -149,9 +150,11 @@ class StatusUpdate:
         self._before = status
 
     def uids(self) -> set[str]:
+        """Return the UIDs of the active Jobs."""
         return {reference.uid for reference in self.active}
 
     def status(self) -> CronJobStatus:
+        """Return the resulting status."""
         return status_with(
             self._before,
             active=tuple(self.active),
@@ -160,6 +163,8 @@ class StatusUpdate:
         )
 
     def record_deletion(self, deletion: Deleted) -> None:
+        """Remove a deleted Job from the active ones, and record an Event; or one about its
+        failure."""
         if deletion.error is not None:
             self.events.append(warning("FailedDelete", f"Deleted {self._noun}: {deletion.error}"))
             return
@@ -170,6 +175,7 @@ class StatusUpdate:
         )
 
     def record_job(self, job: Child) -> None:
+        """Update the active Jobs by one Job, and record Events about what was found."""
         name, listed = job.metadata.name, job.metadata.uid in self.uids()
         condition = job.finished_condition
         if condition is None:
@@ -209,10 +215,12 @@ def status_with(status: CronJobStatus, **changes: object) -> CronJobStatus:
 
 
 def warning(reason: str, message: str) -> Event:
+    """Return a Warning event."""
     return Event("Warning", reason, message)
 
 
 def _started_after(job: Child, now: datetime) -> bool:
+    """Return whether the Job's startTime is in the future."""
     started_at = job.status.start_time
     return started_at is not None and started_at > now
 
@@ -229,6 +237,7 @@ def _is_newer(live: CronJob, cached: CronJob, jobs: Iterable[Child]) -> bool:
 
 
 def _uids(status: CronJobStatus) -> set[str]:
+    """Return the UIDs of the active Jobs."""
     return {reference.uid for reference in status.active}
 
 

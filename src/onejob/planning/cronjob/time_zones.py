@@ -64,6 +64,7 @@ def stretch_at(zone: str, instant: datetime) -> Stretch:
 
 
 def _start(stretch: Stretch) -> datetime:
+    """Return the start of a stretch."""
     return stretch.start
 
 
@@ -91,6 +92,8 @@ def _stretches_of_year(zone: str, year: int) -> tuple[Stretch, ...]:
 
 
 def _first_change(info: tzinfo, before: datetime, after: datetime) -> datetime:
+    """Return the first second, between two instants, at which the UTC offset differs from the
+    start's."""
     offset = _offset(info, before)
     while after - before > _SECOND:
         middle = before + ((after - before) // 2 // _SECOND) * _SECOND
@@ -102,6 +105,7 @@ def _first_change(info: tzinfo, before: datetime, after: datetime) -> datetime:
 
 
 def _offset(info: tzinfo, instant: datetime) -> timedelta:
+    """Return the UTC offset at an instant."""
     offset = instant.astimezone(info).utcoffset()
     assert offset is not None, "a zone of the tz database knows its offset"
     return offset
@@ -109,6 +113,7 @@ def _offset(info: tzinfo, instant: datetime) -> timedelta:
 
 @lru_cache(maxsize=1)
 def _names() -> frozenset[str]:
+    """Return the names of all zones, from a cache."""
     from zoneinfo import available_timezones
 
     return frozenset(available_timezones())

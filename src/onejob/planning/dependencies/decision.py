@@ -105,6 +105,7 @@ def _unmet(dependency: Dependency, pin: Pin) -> str:
 
 
 def _wait(dependency: Dependency, job: Job) -> str:
+    """Return the reason to wait for a dependency."""
     if job.spec.suspend:
         how = "is suspended"
     elif job.status.start_time is not None:

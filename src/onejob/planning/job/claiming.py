@@ -20,8 +20,9 @@ _WITHOUT_TRACKING = {"$deleteFromPrimitiveList/finalizers": TRACKING_NAMES}
 REMOVE_TRACKING_PATCH = msgspec.json.encode({"metadata": _WITHOUT_TRACKING})
 
 
-def remove_tracking_if_unchanged(resource_version: str) -> bytes:
-    """Return `REMOVE_TRACKING_PATCH` with a precondition: Conflict if the Pod has changed since."""
+def remove_tracking_patch(resource_version: str) -> bytes:
+    """Return `REMOVE_TRACKING_PATCH` with a precondition: Conflict if the Pod has changed since
+    `resource_version`."""
     metadata = {**_WITHOUT_TRACKING, "resourceVersion": resource_version}
     return msgspec.json.encode({"metadata": metadata})
 
@@ -63,6 +64,12 @@ def plan_claims(job: Job, candidates: Iterable[Pod]) -> Claims:
 
 
 def claim_of(job: Job, matcher: LabelMatcher | None, pod: Pod) -> Claim:
+    """Return whether the Job keeps, adopts, releases or leaves the Pod.
+
+    A Pod that the Job controls is kept if it matches, else released unless the Job is being
+    deleted. A Pod without a controller is adopted if it matches and neither object is being
+    deleted. All others are left. `matcher` None matches nothing.
+    """
     controller = pod.metadata.controller_ref
     matches = matcher is not None and matcher.matches(pod.metadata.labels)
     if controller is not None:
@@ -94,6 +101,8 @@ def job_matcher(job: Job) -> LabelMatcher | None:
 
 
 def owner_reference(job: Job) -> OwnerReference:
+    """Return the reference of a Pod to the Job as its controller; it blocks the Job's foreground
+    deletion."""
     return OwnerReference(
         api_version="batch/v1",
         kind="Job",
@@ -133,6 +142,8 @@ def release_finalizer_patch(pod: Pod) -> bytes:
 
 
 def release_patch(job: Job, pod: Pod) -> bytes:
+    """Return the strategic merge patch that removes the Job's reference and the tracking finalizers
+    from the Pod."""
     return msgspec.json.encode(
         {
             "metadata": {

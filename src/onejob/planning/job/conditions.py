@@ -14,6 +14,7 @@ SUSPENDED = "Suspended"
 
 
 def new_condition(kind: str, status: str, reason: str, message: str, now: datetime) -> Condition:
+    """Return a condition as of now."""
     at = whole_second(now)
     return Condition(
         type=kind,
@@ -48,6 +49,7 @@ def ensure_condition(
 
 
 def find_true(conditions: Sequence[Condition], kind: str) -> Condition | None:
+    """Return the condition of this type if its status is True; None otherwise."""
     for condition in conditions:
         if condition.type == kind and condition.status == "True":
             return condition

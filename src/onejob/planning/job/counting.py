@@ -94,6 +94,7 @@ class JobPods:
             del self.active_by_index[index]
 
     def _put_active(self, uid: str, pod: Pod) -> None:
+        """Add an active Pod."""
         self.active[uid] = pod
         if pod.ready:
             self.ready.add(uid)
@@ -121,6 +122,7 @@ class JobPods:
         return not (self.active or self.ending or self.ended or self.accounted)
 
     def get(self, uid: str) -> Pod | None:
+        """Return the Pod of this UID; None if it is not one of these groups."""
         for group in (self.ended, self.active, self.ending, self.accounted):
             if uid in group:
                 return group[uid]
@@ -174,6 +176,7 @@ class JobCounters(Struct, frozen=True):
 
 
 def count_pods(job: Job, census: JobPods) -> JobCounters:
+    """Return the counters of a Job that tracks its Pods by finalizers."""
     status = job.status
     uncounted = status.uncounted_terminated_pods
     listed_succeeded = uncounted.succeeded if uncounted else ()
@@ -231,7 +234,7 @@ def completed_indexes(job: Job, pods: Iterable[Pod]) -> tuple[IndexSet, IndexSet
 
 
 def _disjoint(job: Job, completed: IndexSet, failed: IndexSet) -> tuple[IndexSet, IndexSet]:
-    """Make completed and failed indexes disjoint.
+    """Return completed and failed indexes without those in both.
 
     Pods of one index can end both ways: one succeeds while it is being deleted, and its replacement
     fails. An index recorded as failed stays failed; otherwise it counts as completed.

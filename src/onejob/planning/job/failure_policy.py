@@ -59,6 +59,7 @@ def match_failure_policy(policy: PodFailurePolicy | None, pod: Pod) -> PolicyMat
 
 
 def _container_exiting_with(rule: ExitCodesRule, pod: Pod) -> ContainerStatus | None:
+    """Return the first failed container whose exit code matches the rule, or None."""
     for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
         terminated = status.state.terminated
         # Exit code 0 is never a failure, so not even NotIn may match it.
@@ -75,6 +76,7 @@ def _container_exiting_with(rule: ExitCodesRule, pod: Pod) -> ContainerStatus | 
 def _pattern_matching(
     patterns: tuple[PodConditionPattern, ...], pod: Pod
 ) -> PodConditionPattern | None:
+    """Return the first pattern that a condition of the Pod matches, or None."""
     for pattern in patterns:
         for condition in pod.status.conditions:
             if condition.type == pattern.type and condition.status == pattern.status:

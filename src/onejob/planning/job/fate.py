@@ -88,6 +88,7 @@ def deadline_of(job: Job, start_time: datetime | None) -> datetime | None:
 
 
 def _recorded_fate(job: Job) -> JobOutcome | None:
+    """Return the outcome that an interim condition has recorded, or None."""
     for kind, succeeds in ((SUCCESS_CRITERIA_MET, True), (FAILURE_TARGET, False)):
         condition = find_true(job.status.conditions, kind)
         if condition is not None:
@@ -96,6 +97,7 @@ def _recorded_fate(job: Job) -> JobOutcome | None:
 
 
 def _failed_by_policy(job: Job, census: JobPods, *, legacy: bool) -> JobOutcome | None:
+    """Return the failure by a FailJob rule, or None."""
     policy = job.spec.pod_failure_policy
     if policy is None:
         return None
@@ -109,6 +111,7 @@ def _failed_by_policy(job: Job, census: JobPods, *, legacy: bool) -> JobOutcome 
 
 
 def _backoff_limit_exceeded(job: Job, census: JobPods, tally: JobCounters) -> JobOutcome | None:
+    """Return the failure by too many failed Pods or restarts, or None."""
     limit = job.spec.backoff_limit
     if limit is None:
         limit = _DEFAULT_BACKOFF_LIMIT
@@ -130,6 +133,7 @@ def _too_many_restarts(job: Job, census: JobPods, limit: int) -> bool:
 
 
 def _deadline_exceeded(job: Job, start_time: datetime | None, now: datetime) -> JobOutcome | None:
+    """Return the failure by activeDeadlineSeconds, or None."""
     deadline = deadline_of(job, start_time)
     if deadline is None or now < deadline:
         return None
@@ -137,6 +141,7 @@ def _deadline_exceeded(job: Job, start_time: datetime | None, now: datetime) -> 
 
 
 def _indexes_failed(job: Job, tally: JobCounters) -> JobOutcome | None:
+    """Return the failure by failed indexes, or None."""
     if tally.failed_indexes is None or tally.completed_indexes is None:
         return None
     failed = len(tally.failed_indexes)
@@ -153,6 +158,7 @@ def _indexes_failed(job: Job, tally: JobCounters) -> JobOutcome | None:
 
 
 def _success_policy_met(job: Job, tally: JobCounters) -> JobOutcome | None:
+    """Return the success by a rule of the success policy, or None."""
     if tally.completed_indexes is None:
         return None
     rule = matching_success_rule(

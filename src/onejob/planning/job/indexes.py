@@ -33,6 +33,7 @@ class IndexSet:
 
     @property
     def intervals(self) -> list[tuple[int, int]]:
+        """Return first and last index of each interval."""
         return list(zip(self._firsts, self._lasts, strict=True))
 
     def __len__(self) -> int:
@@ -82,6 +83,7 @@ class IndexSet:
         return result
 
     def _insert(self, index: int) -> None:
+        """Add an index; one that is contained is ignored."""
         position = bisect_right(self._firsts, index)
         if position and index <= self._lasts[position - 1]:
             return
@@ -123,6 +125,7 @@ class IndexSet:
         return sum(last - first + 1 for first, last in self._intersections(other))
 
     def first_common(self, other: "IndexSet") -> int | None:
+        """Return the smallest index of both sets; None if there is none."""
         for first, _ in self._intersections(other):
             return first
         return None
@@ -211,6 +214,7 @@ def validate_indexes(text: str, completions: int) -> int:
 
 
 def _strict_interval(piece: str, completions: int) -> tuple[int, int]:
+    """Return first and last index of a piece. Raises IndexFormatError."""
     parts = piece.split("-")
     if len(parts) > 2:
         raise IndexFormatError(
@@ -226,6 +230,7 @@ def _strict_interval(piece: str, completions: int) -> tuple[int, int]:
 
 
 def _strict_index(text: str, completions: int) -> int:
+    """Return an index below `completions`. Raises IndexFormatError."""
     index = read_index(text)
     if index is None:
         raise IndexFormatError(f'cannot convert string to integer for index: "{text}"')
@@ -250,6 +255,7 @@ def check_no_overlap(completed: str, failed: str, completions: int) -> None:
 
 
 def _parse(text: str, completions: int) -> IndexSet:
+    """Return the indexes in a text; malformed pieces are skipped."""
     intervals: list[tuple[int, int]] = []
     for piece in text.split(","):
         try:

@@ -145,6 +145,8 @@ def _capped(uncounted: UncountedPods, stored: UncountedPods | None, most: int) -
 
 
 def _finish(plan: Plan, status: JobStatus, fate: JobOutcome) -> StatusWrite:
+    """Return the status write towards an outcome: the final condition is added only when no Pod
+    remains."""
     job, lifecycle = plan.job, plan.settings.lifecycle_events
     if not fate.recorded:
         conditions, _ = ensure_condition(status.conditions, interim_condition(fate, plan.now))

@@ -161,6 +161,7 @@ def grown_document(document: bytes, growth: MemoryGrowth) -> bytes:
 
 
 def _grow_resources(resources: dict[str, Any], growth: MemoryGrowth) -> None:
+    """Raise the memory of a container in place; the request stays within the limit."""
     limit: Quantity | None = None
     for kind in ("limits", "requests"):
         amounts = resources.get(kind) or {}

@@ -102,6 +102,7 @@ def rows_of(config_map: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _shell_line(row: Row, number: int) -> str:
+    """Return a row as an `export` line. Raises BadInput."""
     texts = {name: _text(value) for name, value in row.items()}
     for name, text in texts.items():
         if "\n" in text or "\0" in text:
@@ -114,6 +115,7 @@ def _shell_line(row: Row, number: int) -> str:
 
 
 def _text(value: Any) -> str:
+    """Return a value as text; "" for null."""
     match value:
         case str():
             return value

@@ -44,6 +44,8 @@ def next_failure_counts(job: Job, predecessor: Pod | None) -> tuple[int, int]:
 
 
 def fails_its_index(job: Job, pod: Pod) -> bool:
+    """Return whether the failed Pod exhausts the limit of its index, or a FailIndex rule matches
+    it."""
     if not pod_failed(pod, job):
         return False
     ruling = match_failure_policy(job.spec.pod_failure_policy, pod)
@@ -96,7 +98,11 @@ def retained_pods(
 
 
 def _failed_later(pod: Pod, rival: Pod) -> bool:
-    """Compare by failure count before time. The clock may have been set back between the two."""
+    """Return whether the first Pod has the higher failure count or, if they are equal, failed
+    later.
+
+    The clock may have been set back between the two.
+    """
     mine, other = total_failure_count(pod), total_failure_count(rival)
     return mine > other or (mine == other and finish_time(pod) >= finish_time(rival))
 
@@ -128,6 +134,7 @@ def remaining_for_index(
     now: datetime,
     future_times: FutureTimes = NO_FUTURE_TIMES,
 ) -> timedelta:
+    """Return how long the replacement of an index has to wait."""
     if last_failed is None:
         return timedelta(0)
     failed_at = finish_time(last_failed)

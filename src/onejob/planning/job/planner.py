@@ -146,7 +146,7 @@ def account(plan: Plan, outcomes: PodOutcomes) -> Accounting:
     events: tuple[Event, ...] = ()
     if plan.pods_managed and fate is None:
         status, events = _with_suspension(plan, status)
-    if fate is not None and _never_started(job, status):
+    if fate is not None and _needs_start_time(job, status):
         status = msgspec.structs.replace(status, start_time=whole_second(plan.now))
     if plan.settings.lifecycle_events and _is_new_start(job.status.start_time, status.start_time):
         events = (*events, STARTED)
@@ -167,6 +167,7 @@ def _tracking_mode(legacy: bool) -> TrackingMode:
 
 
 def _reason_to_skip(job: Job, observed: Observed, settings: Settings) -> Note | None:
+    """Return why the Job is not synced, or None."""
     if not is_ours(job, settings):
         manager = job.spec.managed_by or BUILT_IN_MANAGER
         return Note("managed-elsewhere", f"is left to the controller {manager}")
@@ -183,6 +184,7 @@ def _reason_to_skip(job: Job, observed: Observed, settings: Settings) -> Note | 
 
 
 def _skipped_plan(why: Note, job: Job, census: JobPods, now: datetime, settings: Settings) -> Plan:
+    """Return a plan without Pod changes except the pruning of failed Pods of a finished Job."""
     return Plan(
         job,
         now,
@@ -196,9 +198,9 @@ def _skipped_plan(why: Note, job: Job, census: JobPods, now: datetime, settings:
 
 
 def _end_all(census: JobPods) -> tuple[PodDeletion, ...]:
-    """Delete all active Pods, keeping their finalizers.
+    """Return deletions of all active Pods that keep their finalizers.
 
-    Whether they count as failed depends on the outcome of the Job.
+    Whether the Pods count as failed depends on the outcome of the Job.
     """
     return tuple(
         PodDeletion(
@@ -232,8 +234,8 @@ def _with_suspension(plan: Plan, status: JobStatus) -> tuple[JobStatus, tuple[Ev
     return status, (event,)
 
 
-def _never_started(job: Job, status: JobStatus) -> bool:
-    """Return whether a finishing Job needs a startTime.
+def _needs_start_time(job: Job, status: JobStatus) -> bool:
+    """Return whether a finishing Job lacks the startTime that the API requires.
 
     A Job may be suspended before its start is recorded, or lose startTime to suspension, and then
     turn out to be complete. The API rejects a finished Job without startTime, except one that was
@@ -243,12 +245,14 @@ def _never_started(job: Job, status: JobStatus) -> bool:
 
 
 def _is_new_start(before: datetime | None, after: datetime | None) -> bool:
+    """Return whether startTime has been set or moved."""
     return after is not None and after != before
 
 
 def _notes(
     job: Job, fate: JobOutcome | None, start_time: datetime | None, tally: JobCounters
 ) -> tuple[Note, ...]:
+    """Return the notes that explain the plan."""
     notes: list[Note] = []
     if job.metadata.deleting:
         notes.append(Note("being-deleted", "is being deleted: Pods are let go, none is started"))
@@ -276,6 +280,7 @@ def _memory_notes(job: Job, census: JobPods) -> tuple[Note, ...]:
 
 
 def _policy_notes(job: Job, tally: JobCounters) -> list[Note]:
+    """Return a note about each new failure that a rule matched."""
     policy = job.spec.pod_failure_policy
     if policy is None:
         return []

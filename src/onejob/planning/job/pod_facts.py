@@ -149,6 +149,7 @@ def failed_containers(statuses: Iterable[Status], sidecars: Container[str]) -> l
 
 
 def _last_container_end(pod: Pod) -> datetime | None:
+    """Return the latest end of a container; None if none has a time."""
     statuses: tuple[ContainerStatus, ...] = pod.status.container_statuses
     if pod.status.init_container_statuses:
         sidecars = sidecar_names(pod)
@@ -166,6 +167,7 @@ def _last_container_end(pod: Pod) -> datetime | None:
 
 
 def _became_unready_at(pod: Pod) -> datetime | None:
+    """Return the time at which the Pod ceased to be Ready; None if it is unknown."""
     for condition in pod.status.conditions:
         if condition.type == "Ready" and condition.status == "False":
             return condition.last_transition_time
@@ -173,6 +175,7 @@ def _became_unready_at(pod: Pod) -> datetime | None:
 
 
 def _asked_to_end_at(pod: Pod) -> datetime | None:
+    """Return the time of the deletion request; None if the Pod is not being deleted."""
     deleted_at = pod.metadata.deletion_timestamp
     if deleted_at is None:
         return None

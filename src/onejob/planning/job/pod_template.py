@@ -100,6 +100,7 @@ class PodFactory:
         return document if seed.memory is None else grown_document(document, seed.memory)
 
     def _variation(self, seed: PodSeed) -> Variation:
+        """Return the differences of a Pod of this index from the template."""
         assert seed.index is not None, "a Pod of an Indexed Job needs an index"
         own = {INDEX_ANNOTATION: str(seed.index)}
         return Variation(

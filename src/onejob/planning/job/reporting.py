@@ -47,6 +47,7 @@ def finalizer_removal_failed(error: str) -> Event:
 def finish_events(
     job: Job, status: JobStatus, terminal: Condition, *, lifecycle: bool
 ) -> tuple[Event, ...]:
+    """Return the Events about the end of a Job."""
     events: list[Event] = []
     succeeded = terminal.type == COMPLETE
     if succeeded:

@@ -170,6 +170,7 @@ def _fresh(job: Mapping[str, Any], taken: Collection[str] | None) -> Document:
 
 
 def _free_name(name: str, taken: Collection[str]) -> str:
+    """Return an unused name for the rerun of a Job."""
     base = _SUFFIX.sub("", name)
     number = 1
     while True:
@@ -197,6 +198,7 @@ def _unfinished(job: Mapping[str, Any]) -> list[int] | None:
 
 
 def _succeeded(job: Mapping[str, Any]) -> int:
+    """Return the number of succeeded Pods, including those not counted yet."""
     status = job.get("status", {})
     uncounted = status.get("uncountedTerminatedPods", {}).get("succeeded", ())
     return int(status.get("succeeded", 0)) + len(uncounted)
@@ -231,6 +233,8 @@ def _keep_indexes(fresh: Document) -> None:
 
 
 def _wrap_command(container: Document) -> None:
+    """Have the container's command map its index, in place. Raises BadInput if it has no
+    command."""
     if not container.get("command"):
         raise BadInput(
             f"container {container['name']} has no command, so its indexes cannot be mapped",
@@ -247,6 +251,7 @@ def _wrap_command(container: Document) -> None:
 
 
 def _changed_row(row: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+    """Return a row with new values. Raises BadInput for an unknown parameter."""
     if unknown := [name for name in settings if name not in row]:
         raise BadInput(
             f"--set {unknown[0]}: unknown parameter", f"known parameters: {', '.join(row)}"

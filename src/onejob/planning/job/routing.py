@@ -166,6 +166,7 @@ def _key_of(reference: OwnerReference, pod: Pod, find_job: FindJob) -> tuple[Key
 
 @lru_cache(maxsize=256)
 def _route_to(job: Key) -> PodRoute:
+    """Return the route to one Job, from a cache."""
     return PodRoute((job,))
 
 

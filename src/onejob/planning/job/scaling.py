@@ -53,6 +53,7 @@ def change_pods(
     future_times: FutureTimes = NO_FUTURE_TIMES,
     nodes_in_maintenance: frozenset[str] = frozenset(),
 ) -> PodChanges:
+    """Return the Pods to delete and to create, and why."""
     if job.spec.suspend:
         return PodChanges(
             deletions=deletions(census.active.values(), census), action="pods_deleted"
@@ -75,6 +76,7 @@ def change_pods(
 
 
 def wanted_active(job: Job, tally: JobCounters) -> int:
+    """Return the number of Pods that should be active."""
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
     if job.spec.completions is None:
         # Work queue: the first success means that the queue runs empty. Leave active Pods alone.
@@ -83,6 +85,8 @@ def wanted_active(job: Job, tally: JobCounters) -> int:
 
 
 def replaces_only_failed(job: Job) -> bool:
+    """Return whether Pods are replaced only after they have ended, rather than from their
+    deletion."""
     return job.spec.pod_replacement_policy == "Failed"
 
 
@@ -164,6 +168,7 @@ def _start_pods(
     missing: int,
     awaited: Sequence[Pod],
 ) -> PodChanges:
+    """Return the creation of missing Pods, as far as limits and back-off permit."""
     policy = backoff_policy(job, settings)
     per_index = job.spec.backoff_limit_per_index is not None
     if not per_index:
@@ -210,6 +215,7 @@ def _idle_notes(job: Job, missing: int, ending: int) -> tuple[Note, ...]:
 def _indexes_to_start(
     job: Job, census: JobPods, tally: JobCounters, count: int, awaited: Sequence[Pod]
 ) -> list[int]:
+    """Return the first `count` indexes that are neither complete, failed nor occupied."""
     assert tally.completed_indexes is not None, "an Indexed Job is always counted by index"
     failed = tally.failed_indexes
     busy = {completion_index(pod) for pod in awaited}
@@ -222,6 +228,7 @@ def _indexes_to_start(
 
 
 def _seed(job: Job, index: int, tally: JobCounters, memory: MemoryGrowth | None) -> PodSeed:
+    """Return the differences of a new Pod of this index from the template."""
     if job.spec.backoff_limit_per_index is None:
         return PodSeed(index, memory=memory)
     failures, ignored = next_failure_counts(job, tally.retained.get(index))
@@ -237,6 +244,7 @@ def _creation_reason(job: Job, tally: JobCounters) -> CreationReason:
 
 
 def _ready_since(pod: Pod) -> datetime | None:
+    """Return the time of the last change of readiness; None if it is unknown."""
     for condition in pod.status.conditions:
         if condition.type == "Ready":
             return condition.last_transition_time

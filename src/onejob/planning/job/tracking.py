@@ -124,6 +124,7 @@ class _Batch(Struct):
 
 
 def _collect(plan: Plan, uncounted: UncountedPods, fate: JobOutcome | None) -> _Batch:
+    """Return the next ended Pods to count, up to the limit of one status write."""
     job, tally = plan.job, plan.ledger.tally
     recorded = tally.recorded_indexes or NO_INDEXES
     failed_indexes = tally.failed_indexes or NO_INDEXES
@@ -208,6 +209,7 @@ def _release(
 
 
 def _with_indexes(plan: Plan, status: JobStatus, new_indexes: list[int]) -> JobStatus:
+    """Return the status with newly completed indexes; unchanged for a Job without indexes."""
     tally = plan.ledger.tally
     if tally.completed_indexes is None:
         return status
@@ -227,6 +229,7 @@ def _with_indexes(plan: Plan, status: JobStatus, new_indexes: list[int]) -> JobS
 
 
 def _index_texts(status: JobStatus) -> tuple[str, str | None]:
+    """Return the completed and the failed indexes of a status."""
     return status.completed_indexes, status.failed_indexes
 
 
@@ -248,6 +251,7 @@ def _may_finish(accounting: Accounting, status: JobStatus) -> bool:
 
 
 def _progress(accounting: Accounting, status: JobStatus) -> StatusWrite:
+    """Return the write of a status that is not final."""
     metrics = progress_metrics(accounting.plan.job, accounting.status, status)
     return StatusWrite(status, metrics=metrics)
 

@@ -46,6 +46,7 @@ def read_mirror_spec(job: Job) -> MirrorSpec:
 
 
 def _target(given: Mapping[str, str]) -> str:
+    """Return the name of the target. Raises InvalidAnnotation."""
     target = given.get(names.TARGET, "")
     if not target:
         raise InvalidAnnotation(
@@ -61,6 +62,7 @@ def _target(given: Mapping[str, str]) -> str:
 
 
 def _namespace(given: Mapping[str, str], default: str) -> str:
+    """Return the namespace on the target. Raises InvalidAnnotation."""
     namespace = given.get(names.NAMESPACE) or default
     if not _NAME.fullmatch(namespace) or len(namespace) > 63 or "." in namespace:
         raise InvalidAnnotation(
@@ -70,6 +72,7 @@ def _namespace(given: Mapping[str, str], default: str) -> str:
 
 
 def _parse_copied_kinds(given: Mapping[str, str]) -> frozenset[str]:
+    """Return the kinds to copy. Raises InvalidAnnotation."""
     kinds = frozenset(kind.strip() for kind in given.get(names.COPY_CONFIG, "").split(",")) - {""}
     if unknown := kinds.difference(_CONFIG_KINDS):
         raise InvalidAnnotation(
@@ -80,6 +83,8 @@ def _parse_copied_kinds(given: Mapping[str, str]) -> frozenset[str]:
 
 
 def _lost_after(given: Mapping[str, str]) -> float | None:
+    """Return the seconds without contact after which the copy is lost; None for never. Raises
+    InvalidAnnotation."""
     text = given.get(names.LOST_AFTER, "")
     if not text:
         return None
@@ -95,6 +100,7 @@ def _lost_after(given: Mapping[str, str]) -> float | None:
 
 
 def _restart(given: Mapping[str, str]) -> bool:
+    """Return whether a copy that was deleted is created again. Raises InvalidAnnotation."""
     text = given.get(names.WHEN_COPY_DELETED, "Fail")
     if text not in ("Fail", "Restart"):
         raise InvalidAnnotation(

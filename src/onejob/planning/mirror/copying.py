@@ -73,6 +73,7 @@ def copy_of(job: Document, record: CopyLocation) -> Document:
 
 
 def _copy_template(template: Document, origin: str, *, manual: bool) -> Document:
+    """Return the template of the copy, labelled with the Job's UID."""
     metadata = dict(template.get("metadata", {}))
     labels = dict(metadata.get("labels", {}))
     if not manual:

@@ -58,6 +58,7 @@ class FoundCopy:
 
     @property
     def origin(self) -> str:
+        """UID of the Job that the object is a copy of; "" for any other object."""
         return str(self.document["metadata"].get("labels", {}).get(names.ORIGIN, ""))
 
     @property
@@ -201,6 +202,7 @@ def location_to_query(job: Job) -> CopyLocation | None:
 
 
 def plan(facts: Facts) -> Step:
+    """Return the next step for a mirrored Job; it waits while its annotations are invalid."""
     job = facts.job
     if job.metadata.deleting:
         return _deletion_step(facts)
@@ -230,6 +232,8 @@ def plan(facts: Facts) -> Step:
 
 
 def _copy_found(facts: Facts, record: CopyLocation, wanted: MirrorSpec, found: FoundCopy) -> Step:
+    """Return the step for the object that was found under the copy's name: the copy, or another
+    one."""
     job = facts.job
     if found.origin != job.metadata.uid:
         if record.uid:
@@ -254,6 +258,7 @@ def _copy_found(facts: Facts, record: CopyLocation, wanted: MirrorSpec, found: F
 
 
 def _link(facts: Facts, record: CopyLocation, found: FoundCopy) -> Step:
+    """Return the step for a copy that was found but is not recorded yet."""
     if found.deleting:
         return Wait("CopyIsDeleted", f"{_copy_id(record)} is being deleted there")
     wanted = needed_spec(copy_of(facts.document, record))
@@ -308,6 +313,7 @@ def _moving(facts: Facts, record: CopyLocation, wanted: MirrorSpec) -> Step:
 
 
 def _deletion_step(facts: Facts) -> Step:
+    """Return the step for a Job that is being deleted."""
     job = facts.job
     if names.FINALIZER not in job.metadata.finalizers:
         return NothingToDo()

@@ -70,6 +70,7 @@ def stand_in(job: Document, pod: Document, target: str) -> Document:
 
 
 def _container(container: Document) -> Document:
+    """Return a container, reduced to the fields that stand-ins show."""
     return {field: container[field] for field in _CONTAINER_FIELDS if field in container}
 
 

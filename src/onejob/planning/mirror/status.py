@@ -45,6 +45,8 @@ def mirrored_status(spec: dict[str, Any], old: Status, remote: Status, now: date
 
 
 def _counts(spec: dict[str, Any], old: Status, remote: Status) -> Status:
+    """Return the counters of the status; they stay within the bounds that the local API
+    enforces."""
     status: Status = {}
     active = remote.get("active") or 0
     counts = {"active": active}
@@ -69,6 +71,7 @@ def _counts(spec: dict[str, Any], old: Status, remote: Status) -> Status:
 
 
 def _conditions(spec: dict[str, Any], old: Status, remote: Status) -> list[_Condition]:
+    """Return the conditions of the copy, as the local API permits them."""
     there = {
         one.get("type"): one
         for one in remote.get("conditions") or ()
@@ -129,6 +132,7 @@ def _start_time(
 
 
 def _resumes(old: Status, conditions: list[_Condition]) -> bool:
+    """Return whether the conditions end a suspension."""
     was = any(
         one.get("type") == "Suspended" and _is_true(one) for one in old.get("conditions") or ()
     )
@@ -194,6 +198,7 @@ def with_condition(
 
 
 def ready_condition(status: Status) -> _Condition | None:
+    """Return the mirror's own condition; None if it is absent."""
     return next(
         (one for one in status.get("conditions") or () if one.get("type") == names.READY), None
     )

@@ -90,4 +90,5 @@ def _items(text: str) -> list[str]:
 
 
 def _quote(text: str) -> str:
+    """Return a text in quotes, shortened."""
     return repr(text if len(text) <= _MAX_QUOTED_LENGTH else f"{text[:_MAX_QUOTED_LENGTH]}…")

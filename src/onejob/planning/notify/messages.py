@@ -53,6 +53,7 @@ def message_id(*parts: str) -> str:
 
 
 def end_message(job: Job, event: str, target: str, now: datetime) -> Message:
+    """Return the message about the end of a Job."""
     condition = job.finished_condition
     assert condition is not None, "only Jobs that have ended"
     metadata = job.metadata
@@ -80,6 +81,7 @@ def end_message(job: Job, event: str, target: str, now: datetime) -> Message:
 
 
 def late_job_message(job: Job, target: str, now: datetime) -> Message:
+    """Return the message about a late Job."""
     metadata = job.metadata
     return Message(
         id=message_id(metadata.uid, LATE, target),
@@ -117,6 +119,7 @@ def late_cronjob_message(
 
 
 def trial_message(target: str, now: datetime) -> Message:
+    """Return a test message to a target."""
     return Message(
         id=message_id(TEST, target, now.isoformat()),
         event=TEST,
@@ -158,6 +161,7 @@ def signature(secret: bytes, message: str, timestamp: int, body: bytes) -> str:
 
 
 def _verb(job: Job, event: str) -> str:
+    """Return the predicate of an event."""
     if event == FINISHED:
         return "failed" if job.condition_is_true("Failed") else "succeeded"
     return _VERBS[event]

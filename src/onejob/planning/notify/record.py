@@ -44,6 +44,7 @@ class NotificationRecord(Struct):
     failing: dict[str, None] = field(default_factory=dict)
 
     def apply(self, change: "RecordChange") -> None:
+        """Apply a change in place."""
         for uid, what in change.seen.items():
             if what is None:
                 self.seen.pop(uid, None)
@@ -103,6 +104,7 @@ def job_ended(
 
 
 def _oldest(record: NotificationRecord) -> tuple[str, ...]:
+    """Return the series that has been failing for the longest time, as the one to forget."""
     return (next(iter(record.failing)),)
 
 
@@ -113,6 +115,8 @@ def job_is_late(
     usual: Mapping[str, Set[str]],
     now: datetime,
 ) -> RecordChange | None:
+    """Return the change that reports a late Job, with a message to each subscribed target; None if
+    it was reported before."""
     uid = job.metadata.uid
     if uid in record.seen:
         return None

@@ -58,6 +58,7 @@ def _with_mount(container: Spec, name: str) -> Spec:
 
 
 def _name(spec: Spec, seed: bytes) -> str:
+    """Return an unused volume name, derived from `seed`."""
     # Imported here because it loads OpenSSL, and `onejob run` has no service accounts.
     import hashlib
 
@@ -70,6 +71,7 @@ def _name(spec: Spec, seed: bytes) -> str:
 
 
 def _volume(name: str) -> Spec:
+    """Return the volume."""
     namespace = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
     authority = {"key": "ca.crt", "path": "ca.crt"}
     return {

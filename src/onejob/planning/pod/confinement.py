@@ -142,6 +142,7 @@ def _read_pair(
 
 
 def _error(annotations: Mapping[str, str], name: str, text: str) -> FieldError:
+    """Return the error of an annotation."""
     return invalid(f"metadata.annotations[{name}]", annotations[name], text)
 
 
@@ -184,6 +185,7 @@ def pod_refusal(
 
 
 def _refused_ids(confinement: Confinement, spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the users and groups of a Pod that the namespace does not allow."""
     shared = spec.get("securityContext") or {}
     users, groups = confinement.users, confinement.groups
     if users is not None:
@@ -227,6 +229,7 @@ def _bad_ids(who: str, field: str, numbers: Sequence[int], groups: Ids) -> Itera
 
 
 def _allowed(ids: Ids, annotation: str) -> str:
+    """Return the explanation of a refused id."""
     return f"the namespace allows {str(ids) or 'none'} ({annotation})"
 
 
@@ -238,6 +241,7 @@ def _security_contexts(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[s
 
 
 def _refused_paths(confinement: Confinement, spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the hostPath volumes of a Pod that the namespace does not allow."""
     allowed = confinement.host_paths
     if allowed is None:
         return
@@ -259,6 +263,7 @@ def is_within(path: str, folders: Sequence[str]) -> bool:
 
 
 def _normalize(path: str) -> str:
+    """Return an absolute path without `.`, `..` and repeated slashes."""
     # POSIX preserves exactly two leading slashes.
     return "/" + posixpath.normpath(path).lstrip("/")
 

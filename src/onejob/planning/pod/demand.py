@@ -76,6 +76,7 @@ def _pod_requests(resources: Resources, of_containers: Amounts) -> dict[str, int
 
 
 def _requests(container: Container) -> dict[str, int]:
+    """Return the requested amounts; limits stand in for absent requests."""
     resources = container.resources
     if not resources.limits and not resources.requests:
         return {}
@@ -83,6 +84,7 @@ def _requests(container: Container) -> dict[str, int]:
 
 
 def _text(name: str, amount: int) -> str:
+    """Return an amount with its unit."""
     if name == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
     if name in ("memory", "ephemeral-storage") and amount % 1024 == 0:

@@ -81,14 +81,17 @@ class EndedPods:
         return len(self._pods)
 
     def get(self, key: Key) -> Ended | None:
+        """Return the Pod; None if it is not included."""
         return self._pods.get(key)
 
     def put(self, pod: Ended) -> None:
+        """Add or replace a Pod."""
         self.drop(pod.key)
         self._pods[pod.key] = pod
         self._by_age.setdefault(_age(pod), {})[pod.key] = pod
 
     def drop(self, key: Key) -> None:
+        """Remove a Pod; an unknown one is ignored."""
         pod = self._pods.pop(key, None)
         if pod is None:
             return
@@ -128,10 +131,12 @@ class EndedPods:
 
 
 def _age(pod: Ended) -> _Age:
+    """Return the sort key by age: evicted Pods first."""
     return (not pod.evicted, pod.created_at)
 
 
 def _name(pod: Ended) -> str:
+    """Return the Pod's name."""
     return pod.key.name
 
 
@@ -164,6 +169,7 @@ def _is_done(pod: Pod) -> bool:
 
 
 def _removal(pod: Pod, reason: RemovalReason) -> Removal:
+    """Return the removal of a Pod; one that has not ended is marked as failed first."""
     return Removal(pod.key, pod.metadata.uid, reason, mark_failed=not pod.terminal)
 
 

@@ -46,6 +46,7 @@ class Exit(Struct, frozen=True, gc=False):
 
     @property
     def succeeded(self) -> bool:
+        """Whether the exit code is 0."""
         return self.code == 0
 
 
@@ -87,6 +88,7 @@ class ContainerSeen(Struct, frozen=True, gc=False):
 
     @property
     def busy(self) -> bool:
+        """Whether the container is being started or runs."""
         return self.stage in ("starting", "running")
 
 
@@ -269,6 +271,7 @@ def block(seen: ContainerSeen, blocked: Blocked) -> ContainerSeen:
 def run(
     seen: ContainerSeen, started_at: datetime, *, has_startup: bool, has_readiness: bool
 ) -> ContainerSeen:
+    """Return the state of a container that has started."""
     return replace(
         seen,
         stage="running",
@@ -370,6 +373,7 @@ class _Draft:
         return finished
 
     def plan(self, initialized: bool) -> PodPlan:
+        """Return the finished plan."""
         return PodPlan(
             start=tuple(self.start),
             stop=tuple(self.stop),
@@ -380,6 +384,7 @@ class _Draft:
         )
 
     def _start(self, container: Container, state: ContainerSeen) -> None:
+        """Plan the next attempt of a container, or a later look if its start is blocked."""
         if state.blocked is not None and state.blocked.retry_at > self.now:
             self.wake_at.append(state.blocked.retry_at)
             return
@@ -522,6 +527,7 @@ def _stop_order(pod: NodePod) -> Sequence[Sequence[Container]]:
 # Plain loops, here and above: every Pod is planned several times and mostly has one container, for
 # which creating a generator would cost more than the loop itself.
 def _phase(pod: NodePod, seen: Mapping[str, ContainerSeen], initialized: bool) -> str:
+    """Return the phase of the Pod."""
     if not initialized:
         return "Pending"
     for container in pod.spec.containers:
@@ -533,6 +539,7 @@ def _phase(pod: NodePod, seen: Mapping[str, ContainerSeen], initialized: bool) -
 
 
 def _all_succeeded(pod: NodePod, seen: Mapping[str, ContainerSeen]) -> bool:
+    """Return whether all main containers have exited with 0."""
     for container in pod.spec.containers:
         state = seen.get(container.name, UNSEEN)
         if state.stage != "exited" or state.exit is None or state.exit.code != 0:
@@ -541,6 +548,7 @@ def _all_succeeded(pod: NodePod, seen: Mapping[str, ContainerSeen]) -> bool:
 
 
 def _rule_matches(rule: RestartRule, code: int) -> bool:
+    """Return whether a restart rule selects the exit code."""
     if rule.exit_codes is None:
         return False
     listed = code in rule.exit_codes.values
@@ -555,11 +563,13 @@ def _quick_restarts(seen: ContainerSeen) -> int:
 
 
 def _deadline(pod: NodePod, started_at: datetime) -> datetime | None:
+    """Return the end of activeDeadlineSeconds; None without a deadline."""
     seconds = pod.spec.active_deadline_seconds
     return None if seconds is None else started_at + timedelta(seconds=seconds)
 
 
 def _grace(pod: NodePod) -> int:
+    """Return the grace period in seconds."""
     return max(pod.spec.termination_grace_period_seconds, 0)
 
 

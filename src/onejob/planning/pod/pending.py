@@ -59,6 +59,7 @@ def waits_for(document: Mapping[str, Any]) -> str:
 
 
 def _reasons(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the reason of each waiting container."""
     for kind in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(kind, ()):
             waiting = container.get("state", {}).get("waiting")

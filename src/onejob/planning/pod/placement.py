@@ -65,6 +65,7 @@ class SchedulingQueue:
         return uid in self._waiting
 
     def add(self, candidate: Candidate) -> None:
+        """Add a Pod or replace its earlier version."""
         if self._waiting.get(candidate.uid) == candidate:
             return
         self._waiting[candidate.uid] = candidate
@@ -72,6 +73,7 @@ class SchedulingQueue:
         heapq.heappush(line, (candidate.rank, candidate))
 
     def drop(self, uid: str) -> None:
+        """Remove a Pod; an unknown one is ignored."""
         self._waiting.pop(uid, None)
 
     def take(self, free: dict[str, int]) -> list[Candidate]:
@@ -95,6 +97,7 @@ class SchedulingQueue:
             taken.append(first)
 
     def _head(self, need: "Need") -> Candidate | None:
+        """Return the first Pod with this need; None, and forget the need, if there is none."""
         line = self._lines[need]
         while line:
             candidate = line[0][1]
@@ -156,6 +159,7 @@ def _unschedulable_text(why: str) -> str:
 
 
 def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
+    """Return whether one of the tolerations matches the taint."""
     for toleration in tolerations:
         if toleration.effect not in ("", taint.effect):
             continue
@@ -207,6 +211,7 @@ def _matches_selector(spec: NodePodSpec, node: NodeView) -> bool:
 
 
 def _term_matches(term: NodeTerm, node: NodeView) -> bool:
+    """Return whether the node meets all requirements; an empty term matches nothing."""
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": node.name}
@@ -216,6 +221,7 @@ def _term_matches(term: NodeTerm, node: NodeView) -> bool:
 
 
 def _matches(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
+    """Return whether the labels meet the requirement."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -239,16 +245,19 @@ def _matches(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
 
 
 def _add(total: dict[str, int], amounts: Amounts) -> None:
+    """Add amounts to the total, in place."""
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount
 
 
 def _sum(a: Amounts, b: Amounts) -> dict[str, int]:
+    """Return the sum of two amounts."""
     total = dict(a)
     _add(total, b)
     return total
 
 
 def _raise_to(peak: dict[str, int], amounts: Amounts) -> None:
+    """Raise each amount of the peak to at least the given one, in place."""
     for name, amount in amounts.items():
         peak[name] = max(peak.get(name, 0), amount)

@@ -122,6 +122,7 @@ class NodeRoom:
             self._used[name] = self._used.get(name, 0) + amount
 
     def release(self, demand: Amounts) -> None:
+        """Free the resources of a Pod, and report that."""
         for name, amount in demand.items():
             self._used[name] -= amount
         self._on_release()

@@ -113,6 +113,8 @@ def _can_shadow_host_files(pod: NodePod, container: Container) -> bool:
 
 
 def _capabilities(own: SecurityContext, *, host_read_only: bool) -> int | Refused | None:
+    """Return the capabilities as a bit mask; None to keep the server's, Refused if they cannot be
+    granted."""
     asked = own.capabilities
     if asked is None and not own.read_only_root_filesystem and not host_read_only:
         # Containers that operate on the host keep the server's capabilities.
@@ -210,6 +212,7 @@ def _ignored_in_both(context: SecurityContext | PodSecurityContext) -> Iterator[
 
 
 def _ignored_in_pod(context: PodSecurityContext, means: Means) -> Iterator[str]:
+    """Yield the fields of a Pod's security context that cannot be enforced."""
     if context.sysctls:
         yield "sysctls"
     if means.root:
@@ -222,6 +225,7 @@ def _ignored_in_pod(context: PodSecurityContext, means: Means) -> Iterator[str]:
 
 
 def _ignored_in_container(context: SecurityContext, means: Means) -> Iterator[str]:
+    """Yield the fields of a container's security context that cannot be enforced."""
     if context.proc_mount not in ("", "Default"):
         yield "procMount"
     if context.read_only_root_filesystem and not means.mount_namespaces:

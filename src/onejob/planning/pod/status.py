@@ -88,6 +88,7 @@ def _containers(
     *,
     init: bool,
 ) -> tuple[ContainerReport, ...]:
+    """Return the statuses of the init containers or of the main ones."""
     containers = pod.spec.init_containers if init else pod.spec.containers
     reports: tuple[ContainerReport, ...] = ()
     for container in containers:
@@ -104,6 +105,7 @@ def _container(
     *,
     init: bool,
 ) -> ContainerReport:
+    """Return the status of a container."""
     seen = every.get(container.name, UNSEEN)
     attempt = seen.attempt
     last = _NOTHING
@@ -143,6 +145,7 @@ def _container(
 
 
 def _crash_loop(pod: NodePod, container: Container, seen: ContainerSeen) -> State:
+    """Return the state of a container that waits for its back-off."""
     seconds = int(back_off(seen.quick_restarts).total_seconds())
     wait = f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"
     place = f"{pod.metadata.name}_{pod.metadata.namespace}({pod.uid})"
@@ -155,6 +158,7 @@ def _crash_loop(pod: NodePod, container: Container, seen: ContainerSeen) -> Stat
 
 
 def _unstarted_state(seen: ContainerSeen, plan: PodPlan, *, init: bool) -> State:
+    """Return the state of a container that has not been started."""
     if plan.over and plan.initialized:
         return State(
             terminated=Terminated(
@@ -170,6 +174,7 @@ def _unstarted_state(seen: ContainerSeen, plan: PodPlan, *, init: bool) -> State
 
 
 def _terminated_state(exit: Exit | None) -> State:
+    """Return the state after an exit; an empty one for None."""
     if exit is None:
         return _NOTHING
     return State(
@@ -194,6 +199,8 @@ def _conditions(
     now: datetime,
     before: Mapping[str, ConditionReport],
 ) -> tuple[ConditionReport, ...]:
+    """Return the conditions of the Pod."""
+
     def condition(kind: str, fact: bool, reason: str = "", message: str = "") -> ConditionReport:
         status = "True" if fact else "False"
         old = before.get(kind)
@@ -275,10 +282,12 @@ def _running_containers(pod: NodePod) -> Sequence[Container]:
 
 
 def _ready(state: ContainerSeen) -> bool:
+    """Return whether the container counts as ready."""
     return state.stage == "running" and state.ready
 
 
 def _succeeded(state: ContainerSeen) -> bool:
+    """Return whether the container has exited with 0."""
     return state.stage == "exited" and state.exit is not None and state.exit.succeeded
 
 

@@ -28,6 +28,7 @@ class Rule(Struct, frozen=True):
 def _in_containers(
     path: str, why: str, runtimes: tuple[Runtime, ...] = _BOTH, harmless: tuple[Any, ...] = ()
 ) -> list[Rule]:
+    """Return a rule for the field in init containers and one for it in containers."""
     return [Rule(f"{place}.{path}", why, runtimes, harmless) for place in _CONTAINERS]
 
 
@@ -122,13 +123,18 @@ def without_effect(spec: Mapping[str, Any], runtime: Runtime) -> list[str]:
 
 
 def _requests_something(rule: Rule, value: Any) -> bool:
+    """Return whether a value requests anything beyond the behaviour of the runtime.
+
+    Empty and harmless values do not; `false` only in hostUsers.
+    """
     if value is False:
         return rule.path == "hostUsers"
     return bool(value) and value not in rule.harmless
 
 
 def _is_exempt(spec: Mapping[str, Any], rule: Rule, path: str) -> bool:
-    """Return whether the effect of a field depends on another one that provides it."""
+    """Return whether a value needs no warning because other fields of the Pod give it an effect, or
+    because it is an affinity without a required term."""
     if rule.path == "volumes[].emptyDir.sizeLimit":
         index = int(path.partition("[")[2].partition("]")[0])
         return bool(spec["volumes"][index]["emptyDir"].get("medium") == "Memory")

@@ -58,6 +58,7 @@ def _in_quotes(text: str) -> str:
 
 
 def app_armor_profile(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by an AppArmor profile that is not permitted, or None."""
     values: set[str] = set()
 
     def is_bad(context: Mapping[str, Any]) -> bool:
@@ -88,6 +89,7 @@ def app_armor_profile(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def capabilities(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by an added capability beyond the defaults, or None."""
     bad: list[str] = []
     excess: set[str] = set()
     for name, context in contexts(spec):
@@ -105,16 +107,19 @@ def capabilities(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def host_namespaces(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by hostNetwork, hostPID or hostIPC, or None."""
     used = [f"{field}=true" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)]
     return Violation("host namespaces", ", ".join(used)) if used else None
 
 
 def host_path_volumes(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a hostPath volume, or None."""
     bad = [volume["name"] for volume in spec.get("volumes") or () if "hostPath" in volume]
     return Violation("hostPath volumes", named(bad, "volume")) if bad else None
 
 
 def host_ports(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a hostPort, or None."""
     bad: list[str] = []
     used: set[str] = set()
     for name, container in containers(spec):
@@ -129,10 +134,12 @@ def host_ports(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def _on_host(port: Mapping[str, Any]) -> bool:
+    """Return whether the port occupies one of the host."""
     return bool(port.get("hostPort"))
 
 
 def probe_hosts(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a host in a probe or hook, or None."""
     bad: set[str] = set()
     hosts: set[str] = set()
     for name, container in containers(spec):
@@ -164,6 +171,7 @@ def probe_hosts(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def privileged(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a privileged container, or None."""
     bad = [name for name, context in contexts(spec) if context.get("privileged")]
     if not bad:
         return None
@@ -171,6 +179,7 @@ def privileged(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def proc_mount(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a procMount other than Default, or None."""
     bad = {
         name: context["procMount"]
         for name, context in contexts(spec)
@@ -185,6 +194,7 @@ def proc_mount(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def proc_mount_of_host_users(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by procMount in a Pod without its own user namespace, or None."""
     return None if has_user_namespace(spec) else proc_mount(annotations, spec)
 
 
@@ -219,6 +229,7 @@ def _se_linux_options(allowed: frozenset[str]) -> Check:
 
 
 def seccomp_annotations(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a seccomp annotation, or None."""
     keys = [_SECCOMP_POD, *(_SECCOMP_PREFIX + name for name, _ in containers(spec))]
     bad = sorted(
         {
@@ -244,6 +255,7 @@ def bad_seccomp(context: Mapping[str, Any]) -> str | None:
 
 
 def seccomp_profile(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a seccomp profile that is not permitted, or None."""
     of_pod = bad_seccomp(pod_context(spec))
     of_containers = {
         name: value
@@ -262,6 +274,7 @@ def seccomp_profile(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def _sysctls(allowed: Iterable[str]) -> Check:
+    """Return the check that only these sysctls are set."""
     names = frozenset(allowed)
 
     def check(annotations: Annotations, spec: Spec) -> Violation | None:
@@ -274,6 +287,8 @@ def _sysctls(allowed: Iterable[str]) -> Check:
 
 
 def host_process(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a Windows HostProcess container, or None."""
+
     def is_bad(context: Mapping[str, Any]) -> bool:
         return bool((context.get("windowsOptions") or {}).get("hostProcess"))
 

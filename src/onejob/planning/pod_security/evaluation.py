@@ -21,6 +21,7 @@ MAX_PODS_CHECKED: Final = 3000
 
 
 def violations(level: LevelVersion, annotations: Annotations, spec: Spec) -> list[Violation]:
+    """Return the violations of the level; a version newer than all known counts as the newest."""
     minor = _NEWEST if level.minor is None else min(level.minor, _NEWEST)
     answers = (check(annotations, spec) for check in _checks(level.level, minor))
     return [answer for answer in answers if answer is not None]
@@ -38,6 +39,7 @@ def refusal(policy: Policy, annotations: Annotations, spec: Spec) -> str:
 
 
 def warning(level: LevelVersion, annotations: Annotations, spec: Spec) -> str:
+    """Return the warning about a Pod; "" if it violates nothing."""
     found = violations(level, annotations, spec)
     return f'would violate PodSecurity "{level}": {explained(found)}' if found else ""
 
@@ -87,6 +89,7 @@ def _first_of(names: list[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _checks(level: str, minor: int) -> Sequence[Check]:
+    """Return the checks of a level in a version, from a cache."""
     if level == PRIVILEGED:
         return ()
     baseline = _in_version(BASELINE_CHECKS, minor)
@@ -101,6 +104,7 @@ def _checks(level: str, minor: int) -> Sequence[Check]:
 def _in_version(
     checks: Mapping[str, tuple[tuple[int, Check], ...]], minor: int
 ) -> dict[str, Check]:
+    """Return by name the checks of a minor version, each in the newest form that applies."""
     found = {
         name: [check for since, check in versions if since <= minor]
         for name, versions in checks.items()

@@ -35,6 +35,7 @@ class Policy(Struct, frozen=True):
 
 
 def stricter(level: str, other: str) -> bool:
+    """Return whether a level permits less than the other."""
     return LEVELS.index(level) > LEVELS.index(other)
 
 
@@ -59,6 +60,10 @@ def read_policy(labels: Mapping[str, str]) -> tuple[Policy, list[FieldError]]:
 def _read_mode(
     labels: Mapping[str, str], mode: str, unreadable: str, errors: list[FieldError]
 ) -> LevelVersion:
+    """Return the level and version of a mode; add errors to `errors`.
+
+    `unreadable` is the level in place of an unknown one.
+    """
     level = labels.get(PREFIX + mode, PRIVILEGED)
     if level not in LEVELS:
         errors.append(_error(mode, level, f"must be one of {', '.join(LEVELS)}"))
@@ -71,4 +76,5 @@ def _read_mode(
 
 
 def _error(label: str, value: str, text: str) -> FieldError:
+    """Return the error of a label."""
     return invalid(f"metadata.labels[{PREFIX}{label}]", value, text)

@@ -33,6 +33,7 @@ _OTHER_VOLUMES: Final = (
 
 
 def privilege_escalation(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a container that may escalate its privileges, or None."""
     bad = [
         name
         for name, context in contexts(spec)
@@ -47,6 +48,7 @@ def privilege_escalation(annotations: Annotations, spec: Spec) -> Violation | No
 
 
 def capabilities(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a capability that is added or not dropped, or None."""
     keeping: list[str] = []
     adding: list[str] = []
     excess: set[str] = set()
@@ -70,6 +72,7 @@ def capabilities(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def volumes(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a volume type that is not permitted, or None."""
     bad: list[str] = []
     types: set[str] = set()
     for volume in spec.get("volumes") or ():
@@ -87,6 +90,7 @@ def volumes(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def run_as_non_root(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by a container that may run as root, or None."""
     of_pod = pod_context(spec).get("runAsNonRoot")
     own = {name: context.get("runAsNonRoot") for name, context in contexts(spec)}
     bad = setters(of_pod is False, [name for name, value in own.items() if value is False])
@@ -101,6 +105,7 @@ def run_as_non_root(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def run_as_user(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by runAsUser 0, or None."""
     names = [name for name, context in contexts(spec) if context.get("runAsUser") == 0]
     bad = setters(pod_context(spec).get("runAsUser") == 0, names)
     if not bad:
@@ -109,6 +114,7 @@ def run_as_user(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def seccomp_profile(annotations: Annotations, spec: Spec) -> Violation | None:
+    """Return the violation by an absent or unconfined seccomp profile, or None."""
     shared = pod_context(spec)
     of_pod = bad_seccomp(shared)
     explicit: dict[str, str] = {}
@@ -136,12 +142,14 @@ def seccomp_profile(annotations: Annotations, spec: Spec) -> Violation | None:
 
 
 def _but_windows(check: Check) -> Check:
-    """Skip the check for Windows Pods, which have no such feature and need not configure it."""
+    """Return the check without effect on Windows Pods, which have no such feature and need not
+    configure it."""
     return lambda annotations, spec: None if is_windows(spec) else check(annotations, spec)
 
 
 def _of_host_users(check: Check) -> Check:
-    """Skip the check for Pods with a user namespace, whose users have no rights on the host."""
+    """Return the check without effect on Pods with a user namespace, whose users have no rights on
+    the host."""
     return lambda annotations, spec: None if has_user_namespace(spec) else check(annotations, spec)
 
 

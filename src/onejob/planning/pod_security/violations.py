@@ -21,6 +21,7 @@ Check: TypeAlias = Callable[[Annotations, Spec], Violation | None]
 
 
 def containers(spec: Spec) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield name and definition of all containers, including ephemeral ones."""
     for field in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(field) or ():
             yield container["name"], container
@@ -45,6 +46,7 @@ def has_user_namespace(spec: Spec) -> bool:
 
 
 def quoted(items: Iterable[str]) -> str:
+    """Return the items in quotes, separated by commas."""
     return ", ".join(f'"{item}"' for item in items)
 
 

@@ -1,5 +1,5 @@
 """Job queue: concurrency limits, and the order in which waiting Jobs start.
 
-`limits` parses the limits, `line` decides which Jobs start, `standing` reads a Job's queue state,
-`forecast` estimates start times for users.
+`limits` parses the limits, `order` decides which Jobs start, `membership` reads a Job's queue
+state, `forecast` estimates start times for users.
 """

@@ -14,7 +14,7 @@ from typing import Final
 
 from onejob.objects.job import Job
 from onejob.planning.queue.limits import Limits
-from onejob.planning.queue.membership import Priorities, Standing, entered_at, standing
+from onejob.planning.queue.membership import Priorities, QueueState, entered_at, queue_state
 from onejob.planning.queue.order import JobQueue, Rank, Scopes, rank
 
 #: Time within which a Pod of a started Job runs, unless something prevents it.
@@ -36,7 +36,7 @@ class Entry:
     """A Job in the queue."""
 
     job: Job
-    state: Standing
+    state: QueueState
     priority: int
     #: Limits that apply to the Job.
     scopes: Scopes
@@ -54,7 +54,7 @@ def scopes(entries: Iterable[Entry], limits: Limits) -> Sequence[Scope]:
     """Return the state of each queue scope."""
     entries = list(entries)
 
-    def count(name: str, state: Standing) -> int:
+    def count(name: str, state: QueueState) -> int:
         return sum(entry.state == state and name in entry.scopes for entry in entries)
 
     return [
@@ -74,7 +74,7 @@ def forecast(
     for uid, job in in_queue.items():
         subject_to = limits.scopes_of(job)
         priority = priorities.of_job(job)
-        if _job_standing(job) == "running":
+        if _state_of(job) == "running":
             line.put_running(uid, subject_to)
             stuck = _is_stuck(job, now)
             running.append(Entry(job, "running", priority, subject_to, stuck=stuck))
@@ -104,11 +104,12 @@ def _is_in_queue(job: Job, limits: Limits) -> bool:
 
     This includes Jobs held by a limit that no longer exists, which are about to be released.
     """
-    return _job_standing(job) != "absent" and (job.spec.suspend or bool(limits.scopes_of(job)))
+    return _state_of(job) != "absent" and (job.spec.suspend or bool(limits.scopes_of(job)))
 
 
-def _job_standing(job: Job) -> Standing:
-    return standing(job, has_pods=lambda job: job.status.active > 0)
+def _state_of(job: Job) -> QueueState:
+    """Return the queue state as far as the Job's own status shows it."""
+    return queue_state(job, has_pods=lambda job: job.status.active > 0)
 
 
 def _is_stuck(job: Job, now: datetime) -> bool:
@@ -153,7 +154,8 @@ def _starts(
     jobs: Mapping[str, Job],
     now: datetime,
 ) -> Mapping[str, datetime]:
-    """Simulate the queue: end each Job at its expected time, and record which Jobs start then."""
+    """Return the expected start of each waiting Job, by a simulation of the queue in which each Job
+    ends at its expected time."""
     starts: dict[str, datetime] = {}
     ends: list[tuple[datetime, str]] = []
 

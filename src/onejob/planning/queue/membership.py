@@ -1,4 +1,5 @@
-"""Queue state of a Job, read from its document."""
+"""Membership of Jobs in the queue: their state, order and priority, and the patches that change
+them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -16,11 +17,12 @@ QUEUED_ANNOTATION: Final = "onejob.dev/queued"
 
 PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 
-Standing: TypeAlias = Literal["absent", "waiting", "running"]
+QueueState: TypeAlias = Literal["absent", "waiting", "running"]
 
 
-def standing(job: Job, *, has_pods: Callable[[Job], bool]) -> Standing:
-    """Return the Job's queue state.
+def queue_state(job: Job, *, has_pods: Callable[[Job], bool]) -> QueueState:
+    """Return the Job's queue state: "absent" if it is finished, being deleted or suspended by
+    others.
 
     `has_pods` reports whether the Job has unfinished Pods; a released Job has them slightly before
     its status shows it.
@@ -34,6 +36,7 @@ def standing(job: Job, *, has_pods: Callable[[Job], bool]) -> Standing:
 
 
 def is_queued(job: Job) -> bool:
+    """Return whether the Job is suspended by the queue."""
     return is_held(job, QUEUED_ANNOTATION)
 
 
@@ -77,6 +80,8 @@ class Priorities(Struct, frozen=True):
 
     @classmethod
     def of(cls, classes: Iterable[PriorityClass]) -> "Priorities":
+        """Return the priorities of these classes and of the built-in ones. If several classes are
+        the global default, the last counts."""
         known = {**_SYSTEM_CLASSES}
         default = 0
         for one in classes:
@@ -100,11 +105,13 @@ class _Template(View, frozen=True):
 
 
 def priority_class_of(job: Job) -> str:
+    """Return the priorityClassName of the Job's template; "" if it has none."""
     return _read_class(bytes(job.spec.template))
 
 
 @lru_cache(maxsize=64)
 def _read_class(template: bytes) -> str:
+    """Return the priorityClassName in an encoded template, from a cache."""
     return msgspec.json.decode(template, type=_Template).spec.priority_class_name
 
 
@@ -136,6 +143,7 @@ def release_patch(
 
 
 def _patch(job: Job, *, suspend: bool, annotations: Mapping[str, str | None]) -> bytes:
+    """Return a merge patch of suspension and annotations, with the UID as a precondition."""
     metadata: dict[str, Any] = {"uid": job.metadata.uid, "annotations": annotations}
     return msgspec.json.encode({"metadata": metadata, "spec": {"suspend": suspend}})
 

@@ -24,10 +24,12 @@ class Rank(NamedTuple):
 
     @property
     def priority(self) -> int:
+        """Priority of the Job."""
         return -self.lowered_by_priority
 
 
 def rank(priority: int, entered: int) -> Rank:
+    """Return the rank: higher priorities first, then earlier entry."""
     return Rank(-priority, entered)
 
 
@@ -52,9 +54,11 @@ class JobQueue:
         self._lanes: dict[Scopes, list[tuple[Rank, str]]] = {}
 
     def runs(self, uid: str) -> bool:
+        """Return whether the Job occupies a place."""
         return uid in self._running
 
     def waits(self, uid: str) -> bool:
+        """Return whether the Job waits for a place."""
         return uid in self._waiting
 
     def rank_of(self, uid: str) -> Rank:
@@ -77,6 +81,7 @@ class JobQueue:
         heappush(self._lanes.setdefault(scopes, []), (rank, uid))
 
     def drop(self, uid: str) -> None:
+        """Remove a Job and free its places; an unknown one is ignored."""
         self._waiting.pop(uid, None)
         self._taken.subtract(self._running.pop(uid, ()))
 
@@ -103,6 +108,7 @@ class JobQueue:
         return self._taken[scope]
 
     def _next(self) -> str | None:
+        """Return the UID of the next Job that may start; None if there is none."""
         heads = [
             head
             for scopes in list(self._lanes)
@@ -112,6 +118,7 @@ class JobQueue:
         return min(heads)[1] if heads else None
 
     def _head(self, scopes: Scopes) -> tuple[Rank, str] | None:
+        """Return the first waiting Job of a lane; None, and forget the lane, if there is none."""
         lane = self._lanes[scopes]
         while lane:
             if self._waiting.get(lane[0][1]) == (lane[0][0], scopes):

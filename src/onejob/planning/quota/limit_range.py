@@ -62,6 +62,7 @@ def set_defaults(limits: Sequence[Limit], spec: dict[str, Any]) -> str:
 
 
 def _fill_defaults(container: dict[str, Any], field: str, values: Amounts) -> list[str]:
+    """Set missing amounts of a container in place; return the names of the added ones."""
     resources = container.get("resources") or {}
     own = resources.get(field) or {}
     missing = {name: str(amount) for name, amount in values.items() if name not in own}
@@ -87,6 +88,7 @@ def pod_refusal(limits: Sequence[Limit], spec: Mapping[str, Any]) -> str:
 
 
 def claim_refusal(limits: Sequence[Limit], spec: Mapping[str, Any]) -> str:
+    """Return why a PersistentVolumeClaim violates the limits; "" if it does not."""
     requests = container_amounts(spec, "requests")
     said: list[str] = []
     for limit in limits:

@@ -79,6 +79,7 @@ def count_name(resource: str) -> str:
 
 
 def usage_of(resource: str, document: Mapping[str, Any]) -> ObjectUsage:
+    """Return the usage of an object by its document."""
     match resource:
         case "pods":
             ended = (document.get("status") or {}).get("phase") in ("Succeeded", "Failed")
@@ -122,6 +123,7 @@ def pod_usage(spec: Mapping[str, Any], *, ended: bool) -> ObjectUsage:
 
 
 def _quota_amounts(requests: Amounts, limits: Amounts) -> Amounts:
+    """Return requests and limits under the names that quotas use."""
     amounts: Amounts = {}
     for name, amount in requests.items():
         if name in _COMPUTE or name.startswith("hugepages-"):
@@ -132,6 +134,7 @@ def _quota_amounts(requests: Amounts, limits: Amounts) -> Amounts:
 
 
 def _crosses_namespaces(affinity: Mapping[str, Any]) -> bool:
+    """Return whether an affinity refers to Pods of other namespaces."""
     for field in ("podAffinity", "podAntiAffinity"):
         rules = affinity.get(field) or {}
         terms = list(rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
@@ -173,6 +176,7 @@ def counts(quota: Quota, usage: ObjectUsage) -> bool:
 
 
 def _in_scope(scope: Scope, usage: ObjectUsage) -> bool:
+    """Return whether the scope selects the object."""
     if not usage.is_pod:
         return False
     match scope.name:

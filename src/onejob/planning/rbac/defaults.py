@@ -142,6 +142,7 @@ _ISSUER: Final = (
 
 
 def _role(name: str, rules: Sequence[Document], *, aggregate_to: str = "") -> Document:
+    """Return a default ClusterRole."""
     labels = dict(_LABEL)
     if aggregate_to:
         labels[f"{GROUP}/aggregate-to-{aggregate_to}"] = "true"
@@ -251,4 +252,5 @@ def reconciled(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Document 
 
 
 def _rules(document: Mapping[str, Any]) -> list[PolicyRule]:
+    """Return the rules of a role."""
     return msgspec.convert(document.get("rules") or [], list[PolicyRule])

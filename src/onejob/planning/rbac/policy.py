@@ -149,6 +149,7 @@ def _matches_user(subject: Subject, namespace: str, user: str, groups: frozenset
 
 
 def _allowed_reason(binding: Binding, subject: Subject) -> str:
+    """Return the reason of a permission, in upstream's words."""
     home = binding.metadata.namespace
     kind = "RoleBinding" if home else "ClusterRoleBinding"
     name = f"{binding.metadata.name}/{home}" if home else binding.metadata.name

@@ -32,6 +32,7 @@ class PolicyRule(View, frozen=True, kw_only=False):
 
 
 def _quoted(values: Sequence[str]) -> str:
+    """Return the values in the notation of Go."""
     return "[" + " ".join(f'"{value}"' for value in values) + "]"
 
 
@@ -48,6 +49,7 @@ class AccessAttributes(View, frozen=True, kw_only=False):
 
 
 def allows(rule: PolicyRule, question: AccessAttributes) -> bool:
+    """Return whether the rule permits the request, including its object name."""
     return allows_some(rule, question) and allows_name(rule, question.name)
 
 
@@ -132,10 +134,12 @@ def merged(rules: Iterable[PolicyRule]) -> list[PolicyRule]:
 
 
 def _includes(values: Sequence[str], wanted: str) -> bool:
+    """Return whether the values contain the wanted one or `*`."""
     return EVERYTHING in values or wanted in values
 
 
 def _resource_within(resources: Sequence[str], resource: str, subresource: str) -> bool:
+    """Return whether the resources include the resource or its subresource."""
     if EVERYTHING in resources:
         return True
     if not subresource:
@@ -144,4 +148,5 @@ def _resource_within(resources: Sequence[str], resource: str, subresource: str) 
 
 
 def _url_within(url: str, path: str) -> bool:
+    """Return whether a URL, or a prefix that ends in `*`, includes the path."""
     return url == path or (url.endswith(EVERYTHING) and path.startswith(url.rstrip(EVERYTHING)))

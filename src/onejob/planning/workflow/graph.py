@@ -38,6 +38,25 @@ class Graph:
         return {task.name: position for position, task in enumerate(self.tasks)}
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(task.name for task in self.tasks)
+
+    @cached_property
+    def ordinary_bits(self) -> int:
+        """All ordinary tasks, as bits by position."""
+        return (1 << self.ordinary) - 1
+
+    @cached_property
+    def required(self) -> tuple[int, ...]:
+        """Tasks that must have ended before each task starts: its own edges, as bits by position.
+
+        Those of `finally` await all ordinary tasks.
+        """
+        own = [sum(1 << dependency for dependency in {d for d, _ in edges}) for edges in self.edges]
+        own[self.ordinary :] = [self.ordinary_bits] * (len(own) - self.ordinary)
+        return tuple(own)
+
+    @cached_property
     def awaited(self) -> frozenset[int]:
         """Positions of the tasks that others depend on."""
         return frozenset(dependency for edges in self.edges for dependency, _ in edges)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from onejob.objects.job import Job
@@ -128,28 +129,25 @@ def settle(
     if plan.status is None or not plan.creations:
         return plan.status
     refused = {failure.task: failure for failure in failed}
-    known = {task.name: task for task in plan.workflow.status.tasks}
     attempted = {creation.task for creation in plan.creations}
     at = whole_second(now)
-    tasks = []
-    for task in plan.status.tasks:
+    tasks = list(plan.status.tasks)
+    for position, task in enumerate(tasks):
         if task.name not in attempted:
-            tasks.append(task)
-        elif task.name in created:
-            tasks.append(replace(task, job_uid=created[task.name]))
+            continue
+        if task.name in created:
+            tasks[position] = replace(task, job_uid=created[task.name])
         elif task.name in refused:
             failure = refused[task.name]
-            tasks.append(
-                TaskStatus(
-                    name=task.name,
-                    state=FAILED,
-                    completion_time=at,
-                    reason=failure.reason,
-                    message=_shortened(failure.message),
-                )
+            tasks[position] = TaskStatus(
+                name=task.name,
+                state=FAILED,
+                completion_time=at,
+                reason=failure.reason,
+                message=_shortened(failure.message),
             )
         else:
-            tasks.append(known.get(task.name) or _new_status(task.name))
+            tasks[position] = _new_status(task.name)
     return _with_counts(replace(plan.status, tasks=tuple(tasks)))
 
 
@@ -177,11 +175,16 @@ class _Sync:
         self.unread: list[Job] = []
         self.events: list[Event] = []
         self.ends = False
-        known = {task.name: task for task in workflow.status.tasks}
-        given = {end.task: end for end in workflow.spec.given}
-        self.tasks: list[TaskStatus] = [
-            known.get(task.name) or _first_status(task, given) for task in graph.tasks
-        ]
+        self.tasks = _recorded(workflow, graph)
+        #: Tasks that have ended, as bits by position; those whose end is recorded; failed ones.
+        self.ended = 0
+        self.failed: list[int] = []
+        for position, task in enumerate(self.tasks):
+            if task.state in ENDED:
+                self.ended |= 1 << position
+                if task.state == FAILED:
+                    self.failed.append(position)
+        self.recorded = self.ended
         #: Jobs of tasks that have not ended, by position; None of a deleted Job.
         self.running: dict[int, Job | None] = {}
         #: Whether a task waits for the deletion of another Job of its Job's name.
@@ -194,8 +197,12 @@ class _Sync:
     def read_ends(self) -> None:
         """Update the states of tasks that have been started from their Jobs."""
         jobs, created = self.observed.jobs, self.observed.created
+        required, ended = self.graph.required, self.recorded
         for position, task in enumerate(self.tasks):
             if task.state in ENDED:
+                continue
+            if required[position] & ~ended and not task.job_name and task.name not in created:
+                # No Job is created before the ends of the dependencies are recorded.
                 continue
             job = jobs.get(task.job_name or job_name(self.workflow, self.graph.tasks[position]))
             uid = task.job_uid or created.get(task.name, "")
@@ -284,7 +291,9 @@ class _Sync:
     def _record_end(self, position: int, ended: TaskStatus) -> None:
         self._set(position, ended)
         self.ends = True
+        self.ended |= 1 << position
         if ended.state == FAILED:
+            self.failed.append(position)
             text = f'Task "{ended.name}" failed: {ended.reason}: {ended.message}'
             self.events.append(Event("Warning", "TaskFailed", text))
 
@@ -357,16 +366,24 @@ class _Sync:
         """Decide whether the workflow fails. The first reason found stands."""
         if self.fate is not None:
             return
-        for position in range(self.graph.ordinary):
+        for position in sorted(self.failed):
             if self._fails_workflow(position):
                 self._fail(position)
                 return
-        unfinished = any(task.state not in ENDED for task in self.tasks[: self.graph.ordinary])
-        if unfinished and self.deadline is not None and self.now >= self.deadline:
+        if self._unfinished() and self.deadline is not None and self.now >= self.deadline:
             self.fate = self._fate(DEADLINE_EXCEEDED, _DEADLINE_TEXT)
 
+    def _unfinished(self) -> bool:
+        """Return whether ordinary tasks have yet to end."""
+        return self.graph.ordinary_bits & ~self.ended != 0
+
     def _fails_workflow(self, position: int) -> bool:
-        return self.tasks[position].state == FAILED and not self.graph.handled[position]
+        """Return whether an ordinary task failed and no other one awaits its failure."""
+        return (
+            position < self.graph.ordinary
+            and self.tasks[position].state == FAILED
+            and not self.graph.handled[position]
+        )
 
     def _fail(self, position: int) -> None:
         task = self.tasks[position]
@@ -389,9 +406,19 @@ class _Sync:
         ready: list[int] = []
         # A failure found below takes effect when all is decided that needs no Job.
         fate = self.fate
+        required = self.graph.required
         for position in self.graph.order:
             task = self.tasks[position]
             if task.state in ENDED or position in self.running:
+                continue
+            awaited = required[position]
+            if (
+                fate is None
+                and task.reason == DEPENDENCIES
+                and awaited & ~self.ended
+                and not awaited & self.ended & ~self.recorded
+            ):
+                # It waits for the same tasks as recorded.
                 continue
             pending = ""
             dead: tuple[TaskStatus, str] | None = None
@@ -437,9 +464,8 @@ class _Sync:
 
     def _decide_finally(self) -> list[int]:
         ready: list[int] = []
-        ordinary = self.graph.ordinary
-        unfinished = any(task.state not in ENDED for task in self.tasks[:ordinary])
-        for position in range(ordinary, len(self.tasks)):
+        unfinished = self._unfinished()
+        for position in range(self.graph.ordinary, len(self.tasks)):
             if self.tasks[position].state in ENDED or position in self.running:
                 continue
             if unfinished:
@@ -497,7 +523,7 @@ class _Sync:
 
     def _fail_without_job(self, position: int, reason: str, message: str) -> None:
         self._end(position, FAILED, reason, message)
-        if position < self.graph.ordinary and self.fate is None and self._fails_workflow(position):
+        if self.fate is None and self._fails_workflow(position):
             self._fail(position)
 
     def _earlier(self, position: int) -> dict[str, dict[str, Any]]:
@@ -536,19 +562,12 @@ class _Sync:
 
     def _with_fate(self, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
         """Return the conditions with the outcome: an interim one while tasks have yet to end."""
-        ended = all(task.state in ENDED for task in self.tasks)
+        ended = self.ended == (1 << len(self.tasks)) - 1
         fate = self.fate
         if fate is None and ended:
-            failed = next(
-                (
-                    position
-                    for position in range(self.graph.ordinary, len(self.tasks))
-                    if self.tasks[position].state == FAILED
-                ),
-                None,
-            )
-            if failed is not None:
-                self._fail(failed)
+            failed = [position for position in self.failed if position >= self.graph.ordinary]
+            if failed:
+                self._fail(min(failed))
                 fate = self.fate
         if not ended:
             return ensure_condition(conditions, fate)[0] if fate is not None else conditions
@@ -613,8 +632,7 @@ class _Sync:
 
     def _requeue_seconds(self) -> float | None:
         seconds = _BLOCKED_SECONDS if self.blocked else None
-        ended = all(task.state in ENDED for task in self.tasks[: self.graph.ordinary])
-        if self.deadline is None or ended or self._stops_jobs():
+        if self.deadline is None or not self._unfinished() or self._stops_jobs():
             return seconds
         left = max((self.deadline - self.now).total_seconds(), 0.0)
         return left if seconds is None else min(left, seconds)
@@ -627,6 +645,16 @@ class _Sync:
         if self.workflow.spec.suspend:
             return "it is suspended"
         return "it waits for running tasks" if self.running else ""
+
+
+def _recorded(workflow: Workflow, graph: Graph) -> list[TaskStatus]:
+    """Return the states of all tasks as recorded."""
+    tasks = workflow.status.tasks
+    if tuple(task.name for task in tasks) == graph.names:
+        return list(tasks)
+    known = {task.name: task for task in tasks}
+    given = {end.task: end for end in workflow.spec.given}
+    return [known.get(task.name) or _first_status(task, given) for task in graph.tasks]
 
 
 def _new_status(name: str) -> TaskStatus:
@@ -664,7 +692,7 @@ def _shortened(text: str) -> str:
 
 
 def _size(results: Mapping[str, str]) -> int:
-    return sum(len(key) + len(value) + 6 for key, value in results.items())
+    return len(encode(results))
 
 
 def _with_counts(status: WorkflowStatus) -> WorkflowStatus:

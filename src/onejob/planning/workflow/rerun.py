@@ -3,7 +3,9 @@
 Pure: a document in, a document out.
 """
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from itertools import count
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +20,22 @@ from onejob.planning.workflow.states import COMPLETE, GIVEN, SKIPPED, WHEN_FALSE
 RERUN_OF: Final = "onejob.dev/rerun-of"
 RERUN_OF_UID: Final = "onejob.dev/rerun-of-uid"
 
+_SUFFIX: Final = re.compile(r"-rerun-[0-9]+$")
+#: Characters of the name of a task's Job.
+_MAX_JOB_NAME: Final = 63
+
 Document = dict[str, Any]
+
+
+def rerun_names(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield names for a re-run, in order, that leave room for the names of the tasks."""
+    spec = document["spec"]
+    tasks = (*spec["tasks"], *spec.get("finally", ()))
+    room = _MAX_JOB_NAME - 1 - max((len(task["name"]) for task in tasks), default=0)
+    base = _SUFFIX.sub("", document["metadata"]["name"])
+    for number in count(1):
+        suffix = f"-rerun-{number}"
+        yield base[: max(room - len(suffix), 1)].rstrip("-.") + suffix
 
 
 def rerun_workflow(

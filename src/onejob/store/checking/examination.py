@@ -74,6 +74,7 @@ class _Log(Struct, frozen=True):
 
 
 def _read(path: Path, mark: Mark, *, pages_are_whole: bool) -> _Log:
+    """Return the rows of the log in one consistent snapshot. Raises CorruptStore."""
     with readable(path):
         connection = open_for_reading(path)
         try:

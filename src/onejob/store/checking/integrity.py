@@ -35,6 +35,7 @@ class PageCheck:
         self._thread.join()
 
     def _run(self) -> None:
+        """Check the pages in a thread and log the problems, unless stopped."""
         try:
             problems = problems_of(self._path, self._stopped.is_set)
         except CannotOpen as error:

@@ -219,10 +219,12 @@ class PageFile:
         return chain
 
     def _page(self, number: int) -> bytes:
+        """Return the usable bytes of a page."""
         start = (number - 1) * self._size
         return self._data[start : start + self._usable]
 
     def _exists(self, number: int) -> bool:
+        """Return whether the file has the page."""
         return 0 < number <= self.count
 
     def _read_map(self) -> dict[int, tuple[int, int]]:
@@ -272,6 +274,7 @@ def _to_signed(number: int) -> int:
 
 
 def _record(rowid: int, payload: bytes, size: int, overflow: tuple[int, ...]) -> Record:
+    """Return the record in a cell's payload."""
     end, at = _varint(payload, 0)
     values: list[Value] = []
     is_text: list[bool] = []
@@ -287,6 +290,7 @@ def _record(rowid: int, payload: bytes, size: int, overflow: tuple[int, ...]) ->
 
 
 def _value(kind: int, data: bytes) -> Value:
+    """Return a value of the record format."""
     if kind >= 12:
         return data
     if kind == 0:

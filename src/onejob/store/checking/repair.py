@@ -58,6 +58,7 @@ def complete_repair(path: Path) -> bool:
 
 
 def _write(target: Path, found: Examination) -> None:
+    """Create a database with the intact objects."""
     database = open_database(target)
     try:
         with transaction(database.writer):
@@ -97,6 +98,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def _remove(database: Path) -> None:
+    """Delete a database and the files that belong to it."""
     for path in (database, log_path(database), lock_path(database)):
         path.unlink(missing_ok=True)
     index_path(database).unlink(missing_ok=True)

@@ -201,6 +201,7 @@ def _row(
     *,
     in_use: bool = True,
 ) -> Row:
+    """Return a row of the log; values of the wrong type make it damaged."""
     key = Key(_text(resource), _text(namespace), _text(name))
     intact = is_intact(revision, key.resource, value, checksum)
     document = value if isinstance(value, bytes) else None

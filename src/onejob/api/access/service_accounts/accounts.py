@@ -17,17 +17,24 @@ class TokenWanted(Protocol):
     """Token request of a Pod's projected volume."""
 
     @property
-    def account(self) -> str: ...
+    def account(self) -> str:
+        """Name of the service account."""
+
     @property
-    def pod(self) -> str: ...
+    def pod(self) -> str:
+        """Name of the Pod that the token is bound to."""
+
     @property
-    def uid(self) -> str: ...
+    def uid(self) -> str:
+        """UID of that Pod."""
+
     @property
     def audience(self) -> str:
         """Audience of the token; "" for the API server."""
 
     @property
-    def seconds(self) -> int: ...
+    def seconds(self) -> int:
+        """Lifetime of the token."""
 
 
 class ServiceAccounts:

@@ -28,6 +28,8 @@ _read = msgspec.json.Decoder(_Object).decode
 
 
 def find_in(store: Store) -> Find:
+    """Return a lookup of the objects that tokens are bound to, in the store."""
+
     def find(key: Key) -> Known | None:
         stored = store.get(key)
         if stored is None:

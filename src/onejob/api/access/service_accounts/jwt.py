@@ -32,6 +32,8 @@ class InvalidToken(Exception):
 
 
 class _Header(msgspec.Struct):
+    """Header fields that verification reads."""
+
     alg: str
     kid: str = ""
 
@@ -41,30 +43,38 @@ _read_claims = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def sign(claims: Mapping[str, Any], key: "EllipticCurvePrivateKey") -> str:
+    """Return a token of the claims, signed by `key`; its header names the key's id."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, utils
 
     header = {"alg": ALGORITHM, "kid": key_id(key.public_key())}
     text = f"{_encode(msgspec.json.encode(header))}.{_encode(msgspec.json.encode(claims))}"
     r, s = utils.decode_dss_signature(key.sign(text.encode(), ec.ECDSA(hashes.SHA256())))
-    return f"{text}.{_encode(_number(r) + _number(s))}"
+    return f"{text}.{_encode(_fixed_bytes(r) + _fixed_bytes(s))}"
 
 
 def looks_like_token(text: str) -> bool:
+    """Return whether the text has three segments, as `unverified_claims` requires. Nothing is
+    decoded."""
     return text.count(".") == 2
 
 
 def unverified_claims(token: str) -> dict[str, Any]:
     """Return the claims without verifying the signature, to find the responsible authenticator.
 
-    Raises InvalidToken.
+    `token` must have three segments (`looks_like_token`). Raises InvalidToken if the claims cannot
+    be decoded.
     """
     claims: dict[str, Any] = _decode_part(token.split(".")[1], _read_claims)
     return claims
 
 
 def verified_claims(token: str, keys: Mapping[str, "EllipticCurvePublicKey"]) -> dict[str, Any]:
-    """Return the claims if one of `keys` signed them. Raises InvalidToken."""
+    """Return the claims if one of `keys` signed them; `keys` is keyed by key id. Raises
+    InvalidToken.
+
+    Neither expiry nor audience is checked.
+    """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, utils
@@ -107,8 +117,8 @@ def public_key_document(key: "EllipticCurvePublicKey") -> dict[str, str]:
         "kid": key_id(key),
         "crv": "P-256",
         "alg": ALGORITHM,
-        "x": _encode(_number(numbers.x)),
-        "y": _encode(_number(numbers.y)),
+        "x": _encode(_fixed_bytes(numbers.x)),
+        "y": _encode(_fixed_bytes(numbers.y)),
     }
 
 
@@ -121,10 +131,12 @@ def _decode_part(text: str, read: Any) -> Any:
 
 
 def _encode(data: bytes) -> str:
+    """Return unpadded base64url."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _decode(text: str) -> bytes:
+    """Return the bytes of canonical, unpadded base64url. Raises InvalidToken."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -135,5 +147,6 @@ def _decode(text: str) -> bytes:
     return data
 
 
-def _number(value: int) -> bytes:
+def _fixed_bytes(value: int) -> bytes:
+    """Return a coordinate or a part of a signature as 32 bytes, big-endian."""
     return value.to_bytes(_NUMBER_BYTES)

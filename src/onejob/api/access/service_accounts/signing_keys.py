@@ -118,6 +118,8 @@ class SigningKeys:
 
 
 def _read(path: Path) -> tuple[KeyRecord, ...]:
+    """Return the stored keys; none if the file does not exist. Raises BadKeys, NotTrusted,
+    OSError."""
     try:
         return msgspec.json.decode(read_own_file(path), type=_File).keys
     except FileNotFoundError:
@@ -130,10 +132,12 @@ _WAY_OUT: Final = "restore it, or remove it to have a new key made (all tokens t
 
 
 def _write(path: Path, keys: tuple[KeyRecord, ...]) -> None:
+    """Replace the file of keys, readable only by its owner."""
     write_private(path, msgspec.json.format(msgspec.json.encode(_File(keys)), indent=1))
 
 
 def _load(path: Path) -> tuple["EllipticCurvePrivateKey", ...]:
+    """Return the keys in the file, decoded. Raises BadKeys if one is not an ECDSA P-256 key."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 

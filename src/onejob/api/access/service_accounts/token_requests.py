@@ -42,6 +42,8 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class TokenRequests:
+    """Issuer of tokens for the subresource `token` of service accounts."""
+
     def __init__(self, issuer: Issuer, find: Find) -> None:
         self._issuer = issuer
         self._find = find
@@ -81,6 +83,8 @@ class TokenRequests:
         }
 
     def _bound(self, namespace: str, account: str, wanted: _Reference | None) -> Bound | None:
+        """Return the object to bind a token to; None if none is requested. Raises BadRequest,
+        NotFound, Conflict."""
         if wanted is None:
             return None
         resource = _RESOURCES.get(wanted.kind) if wanted.api_version == "v1" else None
@@ -122,6 +126,7 @@ def _require_same_object(body: Document, namespace: str, name: str) -> None:
 
 
 def _read_spec(value: Any) -> _Spec:
+    """Return the decoded spec of a TokenRequest; its defaults for null. Raises BadRequest."""
     try:
         return msgspec.convert(value if value is not None else {}, _Spec)
     except msgspec.ValidationError as error:
@@ -129,6 +134,7 @@ def _read_spec(value: Any) -> _Spec:
 
 
 def _spec_errors(spec: _Spec) -> list[FieldError]:
+    """Return the errors of the requested lifetime."""
     field, seconds = "spec.expirationSeconds", spec.expiration_seconds
     if seconds is None:
         return []
@@ -140,6 +146,7 @@ def _spec_errors(spec: _Spec) -> list[FieldError]:
 
 
 def _mapping(value: Any) -> Document:
+    """Return an object; an empty one for null. Raises BadRequest for another type."""
     if value is None:
         return {}
     if not isinstance(value, dict):

@@ -208,6 +208,7 @@ def user_name(namespace: str, account: str) -> str:
 
 
 def _user(claims: _Claims) -> User:
+    """Return the user that verified claims identify."""
     about = claims.kubernetes
     groups = (
         "system:serviceaccounts",

@@ -146,6 +146,7 @@ def with_variables(
 
 
 def _variable(name: str, expression: Expression, values: Values, budget: Budget) -> Any:
+    """Return the value of a composited variable. Raises EvaluationError."""
     program = expression.program
     if isinstance(program, str):
         raise EvaluationError(f'composited variable "{name}" fails to compile: {program}')
@@ -169,6 +170,7 @@ def _decide(authorize: Authorize, user: User, check: AccessCheck) -> tuple[bool,
 
 
 def _request_value(request: AdmissionRequest, version: Kind, resource: Kind) -> Document:
+    """Return the variable `request` of an expression."""
     group, own_version, kind = request.body_kind
     original = {"group": group, "version": own_version, "kind": kind}
     converted = {"group": version.group, "version": version.version, "kind": kind}
@@ -196,6 +198,7 @@ def _resource_value(kind: Kind) -> Document:
 
 
 def user_info(user: User) -> Document:
+    """Return a user as in the `userInfo` of a review."""
     info: Document = {"username": user.name}
     if user.uid:
         info["uid"] = user.uid

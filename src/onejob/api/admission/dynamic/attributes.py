@@ -93,6 +93,7 @@ def is_exempt(kind: Kind) -> bool:
 
 
 def _deletion(options: DeleteOptions) -> Document:
+    """Return delete options as a document, without unset ones."""
     found: Document = {}
     if options.grace_seconds is not None:
         found["gracePeriodSeconds"] = options.grace_seconds

@@ -61,6 +61,7 @@ class DynamicAdmission:
         self._update()
 
     def reload(self) -> None:
+        """Have all plugins reload their configuration."""
         for plugin in self._plugins():
             plugin.reload()
         self._update()
@@ -88,13 +89,19 @@ class DynamicAdmission:
         return Verdict(None, tuple(review.warnings))
 
     def _plugins(self) -> Sequence[DynamicPlugin]:
+        """Return all plugins in the order of their calls."""
         return (*self._mutating, *self._validating)
 
     def _update(self) -> None:
+        """Note whether any plugin is active."""
         self.active = any(plugin.active for plugin in self._plugins())
 
 
 async def _run(plugins: Sequence[DynamicPlugin], review: Review) -> None:
+    """Have all active plugins admit the review in turn; their annotations go to the audit log.
+
+    Raises the error of the first plugin that rejects it.
+    """
     for plugin in plugins:
         if plugin.active:
             try:
@@ -105,4 +112,5 @@ async def _run(plugins: Sequence[DynamicPlugin], review: Review) -> None:
 
 
 def _unchanged(document: Document) -> Document:
+    """Return the document itself."""
     return document

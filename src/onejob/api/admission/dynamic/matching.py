@@ -29,7 +29,10 @@ class Rule(Struct, frozen=True, rename="camel"):
     def matches(
         self, operation: Operation, kind: Kind, subresource: str, name: str | None = None
     ) -> bool:
-        """`name` is the object's name; None matches all names."""
+        """Return whether the rule selects the operation on this resource.
+
+        `name` is the object's name; None matches all names.
+        """
         return (
             _includes(self.operations, operation)
             and _includes(self.api_groups, kind.group)
@@ -84,6 +87,7 @@ class Selectors(Struct, frozen=True):
         return self._matches_object(request) and self._matches_namespace(request, store)
 
     def _matches_object(self, request: AdmissionRequest) -> bool:
+        """Return whether the labels of the new or the old object match."""
         if _is_empty(self.object):
             return True
         matcher = matcher_of(self.object)
@@ -91,6 +95,10 @@ class Selectors(Struct, frozen=True):
         return any(matcher.matches(labels_of(doc)) for doc in documents if doc is not None)
 
     def _matches_namespace(self, request: AdmissionRequest, store: StagingStore) -> bool:
+        """Return whether the labels of the request's namespace match.
+
+        A namespace is matched by its own labels; other objects outside namespaces always match.
+        """
         if _is_empty(self.namespace):
             return True
         is_namespace = request.kind.storage == NAMESPACES
@@ -175,6 +183,7 @@ def namespace_object(store: StagingStore, name: str) -> Document:
 
 
 def _includes(given: Sequence[str], value: str) -> bool:
+    """Return whether a list contains the value or `*`."""
     return "*" in given or value in given
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 class Auditing:
+    """Stage that records requests in the audit log."""
+
     def __init__(self, auditor: "Auditor") -> None:
         self._auditor = auditor
 

@@ -99,6 +99,7 @@ def _identified(
     request: Request,
     path: RequestPath,
 ) -> None:
+    """Add the user and the operation to the audit record."""
     # Only the dashboard knows which objects it reads, so it completes the audit record later.
     wanted = attributes_of(request, path)
     audited.identified(user, acts_as, wanted, deferred=path.is_dashboard_api)

@@ -7,6 +7,8 @@ from onejob.wire.requests import User
 
 
 class Authorization:
+    """Stage that rejects operations the user may not perform."""
+
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 

@@ -31,6 +31,7 @@ class Observation:
         self._logs_requests = log.isEnabledFor(logging.DEBUG)
 
     def begin(self, request: Request) -> Progress:
+        """Return the state of a new request, with its id, start time and span."""
         progress = Progress(request, self._ids.of(request.fields), self._clock.monotonic())
         if self._tracer is not None and not request.upgrade:
             parent = request.fields.get(b"traceparent", b"").decode("latin-1")
@@ -97,6 +98,7 @@ class Observation:
 
 
 def _end_span(span: Span, progress: Progress) -> None:
+    """End the span of a request, named and described by its outcome."""
     verb, *_, resource, subresource = progress.describe()
     what = "/".join(part for part in (resource, subresource) if part)
     attributes: dict[str, str | int] = {

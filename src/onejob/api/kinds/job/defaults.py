@@ -10,6 +10,7 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 def default_job_spec(doc: Document) -> None:
+    """Set the defaults of a Job's spec in place."""
     spec = doc.setdefault("spec", {})
     default_job_template_spec(spec)
     # A single run only if both are unset; parallelism alone means a work queue.
@@ -35,6 +36,7 @@ def default_job_metadata(doc: Document) -> None:
 
 
 def default_cronjob(doc: Document) -> None:
+    """Set the defaults of a CronJob's spec in place."""
     spec = doc.setdefault("spec", {})
     if not spec.get("concurrencyPolicy"):
         spec["concurrencyPolicy"] = "Allow"

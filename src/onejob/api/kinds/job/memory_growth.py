@@ -48,6 +48,7 @@ def validate_memory_growth(
 
 
 def _annotations(job: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the annotations of a Job."""
     return (job.get("metadata") or {}).get("annotations") or {}
 
 

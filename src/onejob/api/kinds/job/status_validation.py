@@ -57,6 +57,7 @@ class Write:
 
     @property
     def indexed(self) -> bool:
+        """Whether the Job is Indexed."""
         return self.spec.get("completionMode") == "Indexed"
 
     def true(self, condition: str) -> bool:
@@ -421,6 +422,7 @@ def _mutated_completion_time(write: Write) -> Iterator[FieldError]:
 
 
 def _resuming(write: Write) -> bool:
+    """Return whether the write ends the suspension."""
     return write.was_true("Suspended") and _is_false(write.status, "Suspended")
 
 

@@ -28,7 +28,7 @@ def update_options(old: Document, *, scheduling_gate: bool, resources_gate: bool
     open_for_change = _open_for_change(old)
     selector = old["spec"].get("selector")
     return JobOptions(
-        mutable_scheduling=open_for_change if scheduling_gate else _never_started(old),
+        mutable_scheduling=open_for_change if scheduling_gate else _is_suspended_before_start(old),
         mutable_resources=resources_gate and open_for_change,
         tolerate_bad_selector_values=bool(
             selector and validate_label_selector(selector, "spec.selector")
@@ -60,7 +60,9 @@ def validate_job_update(new: Document, old: Document, options: JobOptions) -> li
     return errors + validate_index_names(new)
 
 
-def _never_started(job: Document) -> bool:
+def _is_suspended_before_start(job: Document) -> bool:
+    """Return whether the Job is suspended and has no startTime: it has not started yet, or
+    suspension has cleared the time."""
     return bool(job["spec"].get("suspend")) and "startTime" not in job.get("status", {})
 
 
@@ -81,6 +83,7 @@ def _open_for_change(job: Document) -> bool:
 def _immutable_error(
     spec: Mapping[str, Any], old_spec: Mapping[str, Any], field: str
 ) -> list[FieldError]:
+    """Return an error if the field has changed, else an empty list."""
     new, old = spec.get(field), old_spec.get(field)
     # An empty policy or selector differs from an absent one.
     if (new is None) is (old is None) and same_meaning(new, old):
@@ -123,6 +126,7 @@ def _validate_template_change(
 
 
 def _without_scheduling(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the template without the fields that may change while the Job is suspended."""
     metadata, spec = dict(template.get("metadata", {})), dict(template.get("spec", {}))
     for field in _SCHEDULING_METADATA:
         metadata.pop(field, None)

@@ -124,6 +124,7 @@ def _validate_container(
 def _one_of(
     container: Mapping[str, Any], field: str, supported: list[str], path: str
 ) -> list[FieldError]:
+    """Return an error unless a required field has a supported value."""
     value = container.get(field, "")
     if value in supported:
         return []

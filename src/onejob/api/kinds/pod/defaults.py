@@ -38,6 +38,7 @@ def default_pod(doc: Document) -> None:
 
 
 def default_pod_spec(spec: Spec) -> None:
+    """Set the defaults of a Pod's spec in place."""
     # Empty strings count as unset: Go clients do not distinguish them on the wire.
     if not spec.get("restartPolicy"):
         spec["restartPolicy"] = "Always"
@@ -64,6 +65,7 @@ def pull_policy(image: str) -> str:
 
 
 def _containers(spec: Spec) -> list[Spec]:
+    """Return containers and init containers."""
     return [*spec.get("containers", ()), *spec.get("initContainers", ())]
 
 
@@ -75,6 +77,7 @@ def _default_service_account(spec: Spec) -> None:
 
 
 def _default_container(container: Spec, host_network: bool) -> None:
+    """Set the defaults of a container in place."""
     container.setdefault("resources", {})
     if not container.get("terminationMessagePath"):
         container["terminationMessagePath"] = "/dev/termination-log"
@@ -122,6 +125,7 @@ def _default_field_ref(source: Spec) -> None:
 
 
 def _default_volume(volume: Spec) -> None:
+    """Set the defaults of a volume in place; one without a source becomes an emptyDir."""
     if len(volume) <= 1 and not volume.keys() - {"name"}:
         volume["emptyDir"] = {}
         return

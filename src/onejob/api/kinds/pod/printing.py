@@ -32,6 +32,7 @@ POD_COLUMNS: Final = [
 
 
 def pod_cells(doc: Document, now: datetime) -> list[Any]:
+    """Return the cells of a Pod."""
     spec, status = doc.get("spec", {}), doc.get("status", {})
     summary = _summarise(doc)
     return [
@@ -75,6 +76,7 @@ class _Summary(Struct):
 
 
 def _summarise(doc: Document) -> _Summary:
+    """Return the columns of a Pod's statuses."""
     spec, status = doc.get("spec", {}), doc.get("status", {})
     init_containers = spec.get("initContainers", ())
     sidecars = {c.get("name") for c in init_containers if c.get("restartPolicy") == "Always"}
@@ -135,6 +137,7 @@ def _summarise_containers(
     init_statuses: Sequence[Mapping[str, Any]],
     sidecars: set[Any],
 ) -> None:
+    """Add the main containers' statuses to the summary."""
     # Once the Pod is initialised, restarts of plain init containers no longer count.
     summary.restarts, summary.last_restart = 0, None
     for container in init_statuses:
@@ -187,6 +190,7 @@ def _gates_text(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 def _condition_is_true(status: Mapping[str, Any], kind: str) -> bool:
+    """Return whether the status has the condition with status True."""
     return any(
         condition.get("type") == kind and condition.get("status") == "True"
         for condition in status.get("conditions", ())

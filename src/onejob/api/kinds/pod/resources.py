@@ -80,6 +80,7 @@ def _validate_amount(name: str, amount: Any, path: str) -> list[FieldError]:
 def _compare_with_limit(
     name: str, amount: Any, limits: Mapping[str, Any], path: str
 ) -> list[FieldError]:
+    """Return the errors of a request that exceeds its limit or lacks one."""
     if name not in limits:
         if _may_be_overcommitted(name):
             return []
@@ -121,6 +122,7 @@ _COUNTED: Final = ("cpu", "memory")
 
 
 def quality_of_service(spec: Mapping[str, Any]) -> str:
+    """Return the QoS class of a Pod."""
     anything = False
     guaranteed = True
     for field in ("containers", "initContainers"):
@@ -139,6 +141,7 @@ def quality_of_service(spec: Mapping[str, Any]) -> str:
 
 
 def _amounts(resources: Mapping[str, Any]) -> dict[str, int]:
+    """Return the positive amounts of the resources that determine the QoS class."""
     amounts = {
         name: parse_quantity(resources[name]).nanos for name in _COUNTED if name in resources
     }

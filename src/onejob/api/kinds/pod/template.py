@@ -148,6 +148,7 @@ def validate_pod_spec(spec: Mapping[str, Any], path: str) -> list[FieldError]:
 def _one_of(
     spec: Mapping[str, Any], field: str, supported: list[str], path: str
 ) -> list[FieldError]:
+    """Return an error unless a required field has a supported value."""
     value = spec.get(field, "")
     if value in supported:
         return []

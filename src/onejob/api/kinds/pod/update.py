@@ -116,6 +116,7 @@ def _free_gated_placement(
 
 
 def _changed_paths(new: Any, old: Any, path: str) -> Iterator[str]:
+    """Yield the paths of the fields in which two specs differ."""
     if same_meaning(new, old):
         return
     if isinstance(new, dict) and isinstance(old, dict):

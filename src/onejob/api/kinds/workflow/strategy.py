@@ -23,6 +23,7 @@ from onejob.wire.field_errors import FieldError
 
 class WorkflowStrategy(BaseStrategy):
     shares_sections = True
+    status_without_rules = True
 
     def default(self, doc: Document, old: Document | None = None) -> None:
         if not same_spec(doc, old):
