@@ -19,11 +19,12 @@ error. Colours are used only on a terminal, and not with `NO_COLOR`.
 
 State is stored in the data directory, `$XDG_STATE_HOME/onejob` or `~/.local/state/onejob`, readable
 only by its user: `kubeconfig` and `server/` of `onejob serve`, `runs/ID/` of each `onejob run`.
-Client commands use `--kubeconfig`, else the server of the data directory, else the kept runs. They
-never read `$KUBECONFIG` or `~/.kube/config`. If the data directory contains a server, lists come
-from it or, with `--runs`, from the kept runs; a stopped server is an error. An object that exists
-only in a run is shown from there if its name is specified, with a note on stderr; if a server
-responds and the run has ended, only with `--run`.
+Client commands use `--kubeconfig`, else the server of the data directory, else the kept runs.
+They never read `$KUBECONFIG`, and `~/.kube/config` only for a run that was started with `--on`.
+If the data directory contains a server, lists come from it or, with `--runs`, from the kept
+runs; a stopped server is an error. An object that exists only in a run is shown from there if
+its name is specified, with a note on stderr; if a server responds and the run has ended, only
+with `--run`.
 
 A user who can write to the data directory can act as its admin. Therefore it must belong to the
 user who runs onejob, and no other user may be able to write to it or replace it (through a parent

@@ -204,3 +204,18 @@ def test_hints_for_programs_that_cannot_be_started(message: str, expected: str) 
     hint = start_hint(message, "/home/me")
     assert expected in hint
     assert bool(hint) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}, {"schedulerName": "volcano"}],
+)
+def test_waits_for_other_components_of_a_cluster_are_not_permanent(spec: dict[str, Any]) -> None:
+    here = wait_of(spec)
+    assert here is not None
+    assert here.lasting
+    pod = pod_document(phase="Pending")
+    pod["spec"] |= spec
+    elsewhere = find_wait(msgspec.json.encode(pod), None)
+    assert elsewhere is not None
+    assert not elsewhere.lasting

@@ -153,3 +153,12 @@ def test_server_imports_unused_features_lazily(onejob: CommandLine) -> None:
         "importlib.metadata",
         *("onejob.dashboard.pages", "onejob.diagnosis.jobs"),
     }
+
+
+def test_a_run_without_on_imports_nothing_of_remote_runs(onejob: CommandLine) -> None:
+    usual = onejob.home / ".kube" / "config"
+    usual.parent.mkdir()
+    usual.write_text("not a kubeconfig: [")
+    _, own = imported(onejob, "run", "--", "true")
+    assert not [name for name in own if name.startswith("onejob.cli.remote")]
+    assert not own & {"onejob.cli.sources.remote_runs", "onejob.client.http"}

@@ -52,6 +52,17 @@ class RunJob(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     workflow: str = ""
 
 
+class RemotePlace(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Cluster that executes a run, without its credentials."""
+
+    #: Name of a context or, without kubeconfigs, of a mirror target.
+    name: str
+    #: Files that define the context.
+    kubeconfigs: tuple[str, ...] = ()
+    #: Namespace of the server's Secret that defines the mirror target.
+    target_namespace: str = ""
+
+
 class Run(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Record of a run, in addition to its objects."""
 
@@ -70,6 +81,8 @@ class Run(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     engine: tuple[str, ...] = ()
     #: Id of the run that resumed this one.
     resumed_by: str = ""
+    #: Where its objects are, of a run with --on; None if they are in its folder.
+    on: RemotePlace | None = None
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -104,7 +117,7 @@ class RunFolder:
         self._lock = lock
 
     def record(self, run: Run) -> None:
-        _write_record(self.path, run)
+        write_record(self.path, run)
 
     def keep_plan(self, documents: Sequence[Mapping[str, Any]]) -> None:
         """Write the objects about to be created, so that a run killed meanwhile can be resumed."""
@@ -151,14 +164,14 @@ class RunClaim:
         Later resumes continue with that run instead.
         """
         self.run = msgspec.structs.replace(self.run, resumed_by=run_id)
-        _write_record(self.folder, self.run)
+        write_record(self.folder, self.run)
 
     def record_completion(self, at: datetime) -> None:
         """Record that all Jobs are complete, for a process that was killed before it could."""
         self.run = msgspec.structs.replace(
             self.run, finished_at=at, exit_code=0, stopped_by="", stopped_at=None
         )
-        _write_record(self.folder, self.run)
+        write_record(self.folder, self.run)
 
     def environment(self) -> dict[str, str]:
         """Return the environment that the run's commands inherited; {} if none was recorded."""
@@ -193,7 +206,7 @@ def create_folder(path: Path) -> RunFolder:
     return RunFolder(path, lock)
 
 
-def _write_record(folder: Path, run: Run) -> None:
+def write_record(folder: Path, run: Run) -> None:
     _replace_file(folder / _RECORD, msgspec.json.format(msgspec.json.encode(run), indent=1))
 
 
@@ -277,7 +290,7 @@ def kept_runs(runs: Path) -> Iterator[tuple[Path, Run]]:
             run = read_record(runs / name)
         except (OSError, msgspec.DecodeError, NotTrusted):
             continue
-        if (runs / name / DATABASE).exists():
+        if run.on is not None or (runs / name / DATABASE).exists():
             yield runs / name, run
 
 
@@ -366,11 +379,16 @@ def delete_run(folder: Path, run: Run) -> None:
 
 
 def run_state(folder: Path) -> tuple[str, Run]:
-    """Return Running, Complete, Failed, Stopped, Blocked or Lost; and the run's record."""
+    """Return Running, Complete, Failed, Stopped, Blocked or Lost; and the run's record.
+
+    Detached is a run of a cluster that no process here follows.
+    """
     end = run_end(folder)
     if end is None:
         return "Running", read_record(folder)
     run = end.run
+    if run.on is not None and run.finished_at is None:
+        return "Detached", run
     if end.word == "Lost":
         return end.word, run
     if any(job.blocked_by for job in run.jobs):

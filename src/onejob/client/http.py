@@ -225,17 +225,20 @@ class HttpClient:
         """Wait until no write is in flight."""
         await self._no_writes.wait()
 
-    async def stream(self, target: str) -> AsyncGenerator[bytes, None]:
+    async def stream(self, target: str, *, whole: bool = False) -> AsyncGenerator[bytes, None]:
         """Yield the response body of a GET as it arrives; followed logs may take days.
+
+        A lost connection ends it like the end of the body, unless `whole` is set.
 
         Raises:
             ApiError: before the first piece, if the server refuses the request.
+            Unreachable: with `whole`, if the connection is lost before the end of the body.
         """
         response = await self._send(HttpRequest("GET", target), lambda: None)
         try:
             if response.status != 200:
                 raise error_of(response.status, await _read(response))
-            while chunk := await _next_chunk(response):
+            while chunk := await _next_chunk(response, whole=whole):
                 yield chunk
         finally:
             response.close()
@@ -499,17 +502,19 @@ async def _read(response: PooledResponse, most_bytes: int = _MAX_ERROR_BYTES) ->
         raise unreachable(error) from error
 
 
-async def _next_chunk(response: PooledResponse) -> bytes:
+async def _next_chunk(response: PooledResponse, *, whole: bool = False) -> bytes:
     """Return the next chunk of a stream; empty at its end.
 
-    A lost connection also counts as its end, because the caller then watches again. Raises
-    Unreachable if the stream is unusable.
+    Unless it is needed `whole`, a lost connection also counts as its end, because the caller then
+    watches again. Raises Unreachable if the stream is unusable.
     """
     try:
         return await response.next_piece()
     except UnusableResponse as error:
         raise unreachable(error) from error
-    except OSError:
+    except OSError as error:
+        if whole:
+            raise unreachable(error) from error
         return b""
 
 

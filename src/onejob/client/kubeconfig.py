@@ -6,7 +6,7 @@ They are the server's address, its trust anchors, credentials and proxy.
 import base64
 import binascii
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -96,6 +96,67 @@ def load_kubeconfig(
     name = context or str(config.get("current-context") or "")
     if not name:
         raise InvalidKubeconfig(f"{path}: no context specified, and current-context is not set")
+    return _connection(config, path, name, clock, environment)
+
+
+def merge_kubeconfigs(paths: Sequence[Path]) -> dict[str, Any]:
+    """Return the entries of all files, as kubectl merges them: the first of a name counts.
+
+    File names in them become absolute. Files that do not exist are skipped, unless none exists.
+    Raises InvalidKubeconfig.
+    """
+    present = [path for path in paths if path.exists()] or paths[:1]
+    merged: dict[str, Any] = {}
+    for path in present:
+        config = _read(path)
+        for section, field in _SECTIONS.items():
+            entries = config.get(section) or ()
+            if not isinstance(entries, list | tuple):
+                raise InvalidKubeconfig(f"{path}: {section} must be a list")
+            for entry in entries:
+                if not isinstance(entry, dict) or not isinstance(entry.get(field), dict):
+                    continue
+                value = _with_absolute_names(entry[field], path)
+                merged.setdefault(section, []).append({**entry, field: value})
+    return merged
+
+
+def connection_in(
+    config: dict[str, Any],
+    place: Path,
+    context: str,
+    clock: Clock,
+    environment: Mapping[str, str] = os.environ,
+) -> Connection:
+    """Return the connection of a context of `merge_kubeconfigs`. Raises InvalidKubeconfig.
+
+    `place` names the configuration in messages.
+    """
+    return _connection(config, place, context, clock, environment)
+
+
+_SECTIONS: Final = {"clusters": "cluster", "users": "user", "contexts": "context"}
+_FILE_NAMES: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+
+
+def _with_absolute_names(section: dict[str, Any], path: Path) -> dict[str, Any]:
+    base = path.absolute()
+    changed: dict[str, Any] = {
+        name: str(_relative(str(section[name]), base)) for name in _FILE_NAMES if section.get(name)
+    }
+    plugin = section.get("exec")
+    if isinstance(plugin, dict) and "/" in str(plugin.get("command") or ""):
+        changed["exec"] = {**plugin, "command": str(_relative(str(plugin["command"]), base))}
+    return {**section, **changed}
+
+
+def _connection(
+    config: dict[str, Any],
+    path: Path,
+    name: str,
+    clock: Clock,
+    environment: Mapping[str, str],
+) -> Connection:
     chosen = _entry(config, path, "contexts", "context", name)
     cluster = _entry(config, path, "clusters", "cluster", str(chosen.get("cluster") or ""))
     user_name = str(chosen.get("user") or "")

@@ -35,6 +35,7 @@ _CERTAIN_MOUNTS: Final = re.compile(
 #: Created by a controller a moment after the namespace, so that its absence is temporary.
 _COMES_BY_ITSELF: Final = "kube-root-ca.crt"
 _ROOM: Final = "waiting for capacity"
+_NODE: Final = "waiting for a node"
 _SHORT: Final = re.compile(r"(?:Insufficient|Too many) ([^\s,]+?)[.,]?(?=\s|$)")
 #: Taints of the node while it lacks a resource, for instance disk space.
 _PASSING_TAINT: Final = "untolerated taint(s) {node.kubernetes.io/"
@@ -73,7 +74,7 @@ class PodWait(msgspec.Struct, frozen=True):
         The scheduler names the insufficient resources a moment after a Pod has begun to wait for
         room.
         """
-        return self.message != _ROOM or bool(self.short)
+        return self.message not in (_ROOM, _NODE) or bool(self.short)
 
     def repeats(self, earlier: "PodWait") -> bool:
         """Return whether the condition adds nothing to `earlier`.
@@ -99,7 +100,8 @@ class PodWait(msgspec.Struct, frozen=True):
 def find_wait(document: bytes, node: NodeView | None) -> PodWait | None:
     """Return the reason why a Pod does not start; None if it is merely about to.
 
-    Without `node`, the condition of a Pod that is not scheduled is taken as it is.
+    Without `node`, the Pod is in a cluster, where other components may schedule it: the
+    condition of one that is not scheduled is taken as it is, and never permanent.
     """
     pod = read_node_pod(document)
     if pod.spec.node_name:
@@ -138,12 +140,12 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
     spec = pod.spec
     if spec.scheduling_gates:
         names = ", ".join(gate.name for gate in spec.scheduling_gates)
-        return _lasting_wait(
-            "SchedulingGated",
-            f"spec.schedulingGates contains {names}",
-            "remove it: in a run, no other component does",
-        )
-    if spec.scheduler_name != "default-scheduler":
+        text = f"spec.schedulingGates contains {names}"
+        if node is None:
+            return PodWait("SchedulingGated", text)
+        step = "remove it: in a run, no other component does"
+        return _lasting_wait("SchedulingGated", text, step)
+    if spec.scheduler_name != "default-scheduler" and node is not None:
         return _lasting_wait(
             "Unscheduled",
             f'its schedulerName is "{spec.scheduler_name}"',
@@ -153,7 +155,7 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
     if node is None:
         message = condition.message if condition is not None else ""
         lacking = tuple(short_resources(message))
-        return PodWait("Unschedulable", message or "waiting for a node", short=lacking)
+        return PodWait("Unschedulable", message or _NODE, short=lacking)
     try:
         demand = demand_of(spec)
     except InvalidQuantity as error:

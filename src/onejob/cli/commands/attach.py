@@ -23,7 +23,8 @@ _LOOK_SECONDS = 0.1
 def command(what: str, tail: int | None, data_dir: str | None) -> int:
     """Print the output of a run started with run --detach, and follow it until the run ends.
 
-    The exit code is that of the run. Ctrl-C ends only this command.
+    The exit code is that of the run. Ctrl-C ends only this command. A run with --on is followed on
+    its cluster; Ctrl-C asks whether to delete it.
     """
     import codecs
     import sys
@@ -35,6 +36,17 @@ def command(what: str, tail: int | None, data_dir: str | None) -> int:
     place = find_data_dir(data_dir)
     place.require_trusted()
     folder, run = find_running(place.runs, what.removeprefix("run/"))
+    if run.on is not None:
+        if tail is not None:
+            raise CommandError(
+                "--tail supports only runs on this machine", "onejob logs --tail reads their logs"
+            )
+        from onejob.cli.remote.session import RemoteOptions, attach_remote
+        from onejob.cli.run.session import SessionOptions
+        from onejob.node.options import NodeOptions
+
+        session = SessionOptions(data_dir=place, node=NodeOptions())
+        return attach_remote(folder, RemoteOptions(run.on, place, session))
     try:
         output = open(folder / OUTPUT, "rb")  # noqa: SIM115 (closed below)
     except FileNotFoundError:

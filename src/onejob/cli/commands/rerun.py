@@ -62,18 +62,31 @@ def command(
     """Create a copy of a finished Job or Workflow. The label onejob.dev/lineage of a Job has the
     name of the first one; in a copy of a Workflow, tasks that do not run keep ends and results.
 
-    A kept run is run again on this machine, as with onejob run --again or --resume.
+    A kept run is run again on this machine, as with onejob run --again or --resume; one with --on
+    on its cluster.
     """
-    from onejob.cli.display.output import print_documents, resource_name
-    from onejob.cli.resource_args import one_resource_arg
-    from onejob.cli.sources.base import get, list_all
-    from onejob.cli.sources.params import params_of_job
-    from onejob.cli.sources.set_options import parse_settings
-    from onejob.objects.job import is_finished
+    from onejob.cli.resource_args import ResourceArg, one_resource_arg
     from onejob.objects.meta import JOBS, WORKFLOWS
-    from onejob.planning.job.rerun import rerun
+    from onejob.wire.kinds import BY_RESOURCE
 
     if len(what) == 1 and what[0].startswith("run/"):
+        elsewhere = _run_elsewhere(where, what[0].removeprefix("run/"))
+        if elsewhere is not None:
+            if from_task:
+                raise CommandError("--from: a run with --on has no workflows", "remove it")
+            where, jobs = elsewhere
+            for namespace, name in jobs:
+                api = where.selected_source()
+                _rerun_job(
+                    api,
+                    namespace,
+                    ResourceArg(BY_RESOURCE[JOBS], name),
+                    failed_only=failed_only,
+                    settings=settings,
+                    dry_run=dry_run,
+                    output=output,
+                )
+            return 0
         if dry_run or output:
             raise CommandError(
                 "--dry-run and -o support only Jobs of a server", "see onejob run --help"
@@ -96,7 +109,47 @@ def command(
         raise CommandError(f"{arg} is not a Job", "name job/NAME or workflow/NAME")
     resume = f"onejob run --resume {arg.name} runs what did not succeed"
     api = where.require_server_for(arg, resume)
-    namespace = where.namespace_in(api)
+    return _rerun_job(
+        api,
+        where.namespace_in(api),
+        arg,
+        failed_only=failed_only,
+        settings=settings,
+        dry_run=dry_run,
+        output=output,
+    )
+
+
+def _run_elsewhere(where: "Sources", wanted: str) -> "tuple[Sources, list[tuple[str, str]]] | None":
+    """Return access to a run with --on, and the places of its Jobs; None for a run from here."""
+    from msgspec.structs import replace
+
+    from onejob.cli.kept_runs import find_run
+
+    _, run = find_run(where.data_dir.runs, wanted)
+    if run.on is None:
+        return None
+    jobs = [(job.namespace, job.name) for job in run.jobs]
+    return replace(where, run=run.id, only_runs=True), jobs
+
+
+def _rerun_job(
+    api: "Api",
+    namespace: str,
+    arg: "ResourceArg",
+    *,
+    failed_only: bool,
+    settings: tuple[str, ...],
+    dry_run: str | None,
+    output: str | None,
+) -> int:
+    from onejob.cli.display.output import print_documents, resource_name
+    from onejob.cli.sources.base import get, list_all
+    from onejob.cli.sources.params import params_of_job
+    from onejob.cli.sources.set_options import parse_settings
+    from onejob.objects.job import is_finished
+    from onejob.planning.job.rerun import rerun
+
     job = get(api, arg.kind, namespace, arg.name)
     taken = {item["metadata"]["name"] for item in list_all(api, arg.kind, namespace)}
     documents = rerun(

@@ -52,6 +52,7 @@ Examples:
   onejob run --junit report.xml --output-dir logs/ ci/
   onejob run --ui train.yaml                    # with the dashboard
   onejob run --detach -- ./train.py             # in the background
+  onejob run --on prod job.yaml                 # on a Kubernetes cluster
 
 A run fails immediately if its Pods can never start: a ConfigMap, Secret or key is missing, a
 request exceeds this machine, or an image cannot be pulled. With --keep-waiting it waits instead.
@@ -70,6 +71,7 @@ class _Run(CommandAfterDashes, GroupedOptions):
         ),
         "Parameter sweeps": ("params", "param"),
         "Kept runs": ("resume", "again", "settings", "from_task", "ephemeral"),
+        "Kubernetes clusters": ("on", "kubeconfig", "ttl"),
         "Control of the run": ("detach", "timeout", "keep_waiting", "queue", "exit_code"),
         "Output and reports": ("output", "output_dir", "junit", "ui", "ui_for", "plain", "quiet"),
         "Containers and machine": (
@@ -246,6 +248,24 @@ class _Run(CommandAfterDashes, GroupedOptions):
     metavar="DURATION",
     help="How long to serve the dashboard after the last Job, e.g. 10m. Implies --ui.",
 )
+@click.option(
+    "--on",
+    default="",
+    metavar="CONTEXT",
+    help="Run the Jobs on the cluster of this kubeconfig context or mirror target.",
+)
+@click.option(
+    "--kubeconfig",
+    default="",
+    metavar="FILE[:FILE...]",
+    help="With --on: kubeconfigs that define the context. [default: ~/.kube/config]",
+)
+@click.option(
+    "--ttl",
+    type=duration,
+    metavar="DURATION",
+    help="With --on: delete the objects of the run this long after its Jobs. [default: keep them]",
+)
 @click.option("--watch", is_flag=True, help="Run again when a file changes, until Ctrl-C.")
 @click.option("--plain", is_flag=True, help="Print lines instead of a live display.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only failures.")
@@ -288,6 +308,21 @@ def command(
         return run_on_changes(sys.argv[1:], files, after_dashes or ())
     if timeout is not None and timeout <= 0:
         raise CommandError("--timeout must be positive")
+    if options["on"]:
+        return _run_elsewhere(
+            files,
+            after_dashes,
+            options,
+            namespace=namespace,
+            timeout=timeout,
+            output=output,
+            node=node,
+            gates=gates,
+            data_dir=data_dir,
+        )
+    for name in ("kubeconfig", "ttl"):
+        if options[name] not in ("", None):
+            raise CommandError(f"--{name} requires --on", "see onejob run --help")
     kept = options["resume"] or options["again"]
     claim: RunClaim | None = None
     if kept:
@@ -359,6 +394,89 @@ def command(
             arguments=tuple(sys.argv[1:]),
             resumes=claim if options["resume"] else None,
             background=background,
+        ),
+    )
+
+
+#: Options of runs on this machine, which no cluster could honour.
+_ONLY_HERE: Final = (
+    *(
+        "resume",
+        "again",
+        "settings",
+        "from_task",
+        "in_order",
+        "ephemeral",
+        "dry_run",
+        "ui",
+        "ui_for",
+        "queue",
+    ),
+    *("runtime", "pass_env", "image_map", "capacity", "engine", "engine_option", "host_fs"),
+    *("writable", "enforce_limits", "pid_namespace", "clean_env"),
+)
+
+
+def _run_elsewhere(
+    files: tuple[str, ...],
+    after_dashes: tuple[str, ...] | None,
+    options: dict[str, Any],
+    *,
+    namespace: str,
+    timeout: float | None,
+    output: str | None,
+    node: "NodeOptions",
+    gates: "FeatureGates",
+    data_dir: str | None,
+) -> int:
+    """Run the Jobs on the cluster that --on names; return the exit code."""
+    from onejob.cli.places import data_dir as find_data_dir
+    from onejob.cli.remote.contexts import find_place
+    from onejob.cli.remote.session import RemoteOptions, run_remote
+    from onejob.cli.run.session import SessionOptions
+
+    given = click.core.ParameterSource.COMMANDLINE
+    context = click.get_current_context()
+    for name in _ONLY_HERE:
+        if context.get_parameter_source(name) is given:
+            option = {"settings": "set", "from_task": "from"}.get(name, name.replace("_", "-"))
+            raise CommandError(
+                f"--{option} cannot be combined with --on: it is for runs on this machine",
+                "remove it",
+            )
+    if options["detach"] and output:
+        raise CommandError("--detach cannot be combined with --output", "use onejob attach")
+    place = find_data_dir(data_dir)
+    place.require_trusted()
+    # Before the manifests: a mistyped context is the more dangerous mistake.
+    where = find_place(options["on"], options["kubeconfig"], place)
+    manifests = _manifests(files, after_dashes, options)
+    output_dir, junit = _report_places(options["output_dir"], options["junit"])
+    ttl = options["ttl"]
+    session = SessionOptions(
+        data_dir=place,
+        node=node,
+        gates=gates,
+        timeout_seconds=timeout,
+        keep_waiting=options["keep_waiting"],
+        output=output,
+        output_dir=output_dir,
+        junit=junit,
+        plain=options["plain"],
+        quiet=options["quiet"],
+        container_exit_code=options["exit_code"],
+        arguments=tuple(sys.argv[1:]),
+    )
+    return run_remote(
+        manifests,
+        namespace if context.get_parameter_source("namespace") is given else "",
+        gates,
+        RemoteOptions(
+            where,
+            place,
+            session,
+            ttl_seconds=None if ttl is None else max(0, round(ttl)),
+            detach=options["detach"],
         ),
     )
 
@@ -574,6 +692,12 @@ def _claim_kept_run(
         claim = claim_run(find_run(place.runs, wanted)[0])
     else:
         claim = claim_newest(place.runs, wanted)
+    if claim.run.on is not None:
+        claim.release()
+        raise CommandError(
+            f"run {claim.run.id} is on another cluster",
+            f"onejob rerun run/{claim.run.id} repeats its Jobs there",
+        )
     deadline = options["deadline"]
     changes = JobChanges(
         parallelism=options["parallelism"],

@@ -45,6 +45,11 @@ def command(
             from onejob.cli.commands.suspend import set_suspend
 
             set_suspend(where, (word,), suspended=True)
+        elif (run := found[1]).on is not None:
+            raise CommandError(
+                f"run/{run.id} is on another cluster",
+                f"onejob attach run/{run.id}, then Ctrl-C, deletes it",
+            )
         else:
             stop_run(*found, now=now, wait=wait, timeout=timeout)
     return 0

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -43,6 +43,9 @@ _START_FAILURES: Final = ("StartError", "ContainerCannotRun")
 
 #: Seconds between two looks at the progress files of Pods.
 _PROGRESS_SECONDS: Final = 2.0
+#: Namespace and label selector of Jobs and Pods to watch.
+Scope: TypeAlias = tuple[str, str]
+EVERYWHERE: Final[Scope] = ("", "")
 _MARKS: Final = tuple(mark.encode() for mark in PROGRESS_MARKS)
 
 
@@ -75,20 +78,26 @@ class Follower:
         clock: Clock,
         logs: LogSource | None,
         *,
-        node: Callable[[], NodeView],
+        node: Callable[[], NodeView | None],
         folder: str,
         keep_waiting: bool = False,
         outputs: "Sequence[Output]" = (),
         queued: bool = False,
         data_dir: Path | None = None,
+        scopes: Sequence[Scope] = (EVERYWHERE,),
+        patience_seconds: float = _LAST_OUTPUT_SECONDS,
     ) -> None:
         """Set up a follower; `until_done` starts it.
 
         `folder` is the working directory of commands. With `keep_waiting`, Pods that can never
         start are waited for nevertheless. `outputs` receive the complete output, however long that
         takes. With `queued`, Jobs may have to wait before they start, and the display is notified
-        when they do. `data_dir` has the files in which containers report their progress.
+        when they do. `data_dir` has the files in which containers report their progress. `scopes`
+        select the objects to watch. `patience_seconds` is how long to wait for the last output of
+        finished Jobs.
         """
+        self._patience_seconds = patience_seconds
+        self._scopes = scopes
         self._data_dir = data_dir
         self._progress_due = 0.0
         self._outputs = outputs
@@ -127,17 +136,17 @@ class Follower:
         none of the remaining Jobs can ever make progress; these have a `blocked_by` then. Raises
         any error that ends a watch.
         """
-        self._tasks = [
-            asyncio.create_task(self._watch(Selection(JOBS), revision, self._job_event)),
-            asyncio.create_task(self._watch(Selection(PODS), revision, self._pod_event)),
-            asyncio.create_task(
-                self._watch(Selection(EVENTS, fields="type=Warning"), revision, self._warning)
-            ),
-            asyncio.create_task(self._tick()),
-        ]
-        if self._run.workflows:
-            watch = self._watch(Selection(WORKFLOWS), revision, self._workflow_event)
-            self._tasks.append(asyncio.create_task(watch))
+        self._tasks = [asyncio.create_task(self._tick())]
+        for namespace, labels in self._scopes:
+            watches: list[tuple[Selection, Callable[[WatchEvent], None]]] = [
+                (Selection(JOBS, namespace, labels), self._job_event),
+                (Selection(PODS, namespace, labels), self._pod_event),
+                (Selection(EVENTS, namespace, fields="type=Warning"), self._warning),
+            ]
+            if self._run.workflows:
+                watches.append((Selection(WORKFLOWS, namespace, labels), self._workflow_event))
+            for what, handle in watches:
+                self._tasks.append(asyncio.create_task(self._watch(what, revision, handle)))
         done = asyncio.create_task(self._done.wait())
         try:
             await asyncio.wait([done, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -151,10 +160,10 @@ class Follower:
         finally:
             done.cancel()
 
-    async def close(self) -> None:
-        """Cancel all tasks, after waiting `_LAST_OUTPUT_SECONDS` at most for the last output."""
-        if self._log_tasks:
-            await asyncio.wait(self._log_tasks, timeout=_LAST_OUTPUT_SECONDS)
+    async def close(self, *, wait: bool = True) -> None:
+        """Cancel all tasks; with `wait`, after `patience_seconds` at most for the last output."""
+        if self._log_tasks and wait:
+            await asyncio.wait(self._log_tasks, timeout=self._patience_seconds)
         tasks = [*self._tasks, *self._log_tasks]
         for task in tasks:
             task.cancel()
@@ -165,7 +174,7 @@ class Follower:
 
         Watches are independent: the end of a Job may arrive before the earlier ends of its Pods.
         """
-        deadline = self._clock.monotonic() + _LAST_OUTPUT_SECONDS
+        deadline = self._clock.monotonic() + self._patience_seconds
         while self._clock.monotonic() < deadline or (self._outputs and self._log_tasks):
             self._show_ended()
             if len(self._shown_ended) == len(self._run.jobs) and self._run.all_seen:
@@ -256,11 +265,12 @@ class Follower:
         now = self._clock.now()
         if progress is None and self._run.workflows:
             progress = self._adopt(job, now)
-        if progress is None or progress.done:
+        if progress is None:
             return
-        progress.saw_job(job, now, deleted=event.type == "DELETED")
-        if progress.workflow and progress.done:
-            self._run.workflows[progress.workflow].moved_at = now
+        if not progress.done:
+            progress.saw_job(job, now, deleted=event.type == "DELETED")
+            if progress.workflow and progress.done:
+                self._run.workflows[progress.workflow].moved_at = now
         if self._shown_starts is not None:
             self._show_start(progress, self._shown_starts)
         if progress.done and self._run.done:
@@ -347,7 +357,7 @@ class Follower:
 
     def _show_restarting(self, job: JobProgress, document: bytes, pod: Pod) -> None:
         """Show a container that cannot be started in a Pod that keeps restarting it."""
-        statuses = _statuses_decoder.decode(document).status
+        statuses = statuses_decoder.decode(document).status
         for status in (*statuses.init_container_statuses, *statuses.container_statuses):
             end = status.last_end
             if end is None or end.reason not in _START_FAILURES:
@@ -371,13 +381,19 @@ class Follower:
         worth_showing = (about.kind == "Pod" and seen.reason not in _SHOWN_ELSEWHERE) or (
             about.kind == "Job" and seen.reason == "FailedCreate"
         )
-        if event.type == "ADDED" and worth_showing:
+        if event.type == "ADDED" and worth_showing and self._is_own(about):
             self._display.notice(f"{about.kind.lower()} {about.name}: {seen.message}")
+
+    def _is_own(self, about: "_Involved") -> bool:
+        """Return whether an Event may be about this run; its namespace may have other objects."""
+        if self._scopes == (EVERYWHERE,):
+            return True
+        return about.uid in self._run.jobs or any(about.uid in job.running for job in self._run)
 
     def _follow_logs(self, job: JobProgress, document: bytes, pod: Pod) -> None:
         if self._logs is None:
             return
-        statuses = _statuses_decoder.decode(document).status
+        statuses = statuses_decoder.decode(document).status
         several = len(pod.spec.containers) + len(pod.spec.init_containers) > 1
         for status in (*statuses.init_container_statuses, *statuses.container_statuses):
             # The status shows the last attempt only; several may have started since the previous
@@ -469,13 +485,14 @@ class _PodStatus(View, frozen=True):
     init_container_statuses: tuple[_ContainerStatus, ...] = ()
 
 
-class _Statuses(View, frozen=True):
+class ContainersOfPod(View, frozen=True):
     status: _PodStatus = _PodStatus()
 
 
 class _Involved(View, frozen=True):
     kind: str = ""
     name: str = ""
+    uid: str = ""
 
 
 class _Event(View, frozen=True):
@@ -484,6 +501,6 @@ class _Event(View, frozen=True):
     message: str = ""
 
 
-_statuses_decoder = msgspec.json.Decoder(_Statuses)
+statuses_decoder = msgspec.json.Decoder(ContainersOfPod)
 _event_decoder = msgspec.json.Decoder(_Event)
 _NO_KEY: Final = Key("", "", "")

@@ -105,21 +105,21 @@ class SessionOptions(msgspec.Struct, frozen=True):
 
 def run_session(plan: RunPlan, options: SessionOptions) -> int:
     """Execute a run and return its exit code."""
-    if options.container_exit_code and not _has_one_pod(plan):
+    if options.container_exit_code and not has_one_pod(plan):
         raise CommandError("--exit-code requires a single Job with a single Pod")
-    return asyncio.run(_Session(plan, options).run())
+    return asyncio.run(Session(plan, options).run())
 
 
-class _Session:
+class Session:
     def __init__(self, plan: RunPlan, options: SessionOptions) -> None:
         self._plan = plan
         self._options = options
         self._clock = SystemClock()
         self._stream = sys.stderr if options.output else sys.stdout
         self._terminal = terminal_of(self._stream)
-        self._display = _choose_display(options, self._stream, self._terminal)
+        self._display = choose_display(options, self._stream, self._terminal)
         self._progress = RunProgress()
-        self._stop = _StopRequest()
+        self._stop = StopRequest()
         self._hurried = False
         #: Time limit of stopping the control plane, once that has begun.
         self._stop_limit: asyncio.Timeout | None = None
@@ -329,7 +329,7 @@ class _Session:
                 resumes.record_successor(self._run.id)
             node = self._options.node
             folder.keep_environment(node.caller_env, inherited(passed_variables(node)))
-            folder.keep_plan([_placed(wanted) for wanted in self._plan.objects])
+            folder.keep_plan([placed_document(wanted) for wanted in self._plan.objects])
         except OSError as error:
             if resumes is not None:
                 raise CommandError(
@@ -563,7 +563,7 @@ class _Session:
                 outcome=outcome,
                 cpu_seconds=cpu_seconds,
             )
-            sys.stdout.write(_render_result(result, options.output))
+            sys.stdout.write(render_result(result, options.output))
 
     def _write_junit(self, path: Path, last_lines: dict[str, list[str]]) -> None:
         from onejob.cli.run.junit import junit_xml
@@ -652,7 +652,7 @@ class _RuntimeLogs:
         return self._runtime.logs(AttemptRef(uid, container, attempt), options)
 
 
-class _StopRequest:
+class StopRequest:
     """Handler of stop signals.
 
     The first signal requests an orderly stop, the second a quick one, and the third exits at once;
@@ -720,7 +720,7 @@ def log_to(path: Path) -> None:
     logging.getLogger().handlers = [handler]
 
 
-def _choose_display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Display:
+def choose_display(options: SessionOptions, stream: TextIO, terminal: Terminal) -> Display:
     if options.quiet:
         return QuietDisplay()
     if options.output == "raw":
@@ -749,7 +749,7 @@ def _named_jobs(plan: RunPlan) -> tuple[RunJob, ...]:
     return tuple(jobs)
 
 
-def _placed(wanted: PlannedObject) -> dict[str, Any]:
+def placed_document(wanted: PlannedObject) -> dict[str, Any]:
     """Return the document with its namespace, which may come from the command line only."""
     if not wanted.namespace:
         return wanted.document
@@ -757,14 +757,14 @@ def _placed(wanted: PlannedObject) -> dict[str, Any]:
     return {**wanted.document, "metadata": metadata}
 
 
-def _has_one_pod(plan: RunPlan) -> bool:
+def has_one_pod(plan: RunPlan) -> bool:
     if len(plan.jobs) != 1 or plan.workflows:
         return False
     spec = plan.jobs[0].document["spec"]
     return spec.get("completions") in (None, 1) and spec.get("parallelism") in (None, 1)
 
 
-def _render_result(result: dict[str, object], output: str) -> str:
+def render_result(result: dict[str, object], output: str) -> str:
     if output == "yaml":
         from onejob.cli.yaml_text import yaml_of
 

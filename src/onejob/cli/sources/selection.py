@@ -26,6 +26,7 @@ from onejob.wire.errors import NotFound
 from onejob.wire.kinds import BY_RESOURCE, Kind
 
 if TYPE_CHECKING:
+    from onejob.cli.sources.remote_runs import RemoteRunApi
     from onejob.cli.sources.stored_api import StoredApi
 
 #: Runs opened for a list; older ones are found by name only.
@@ -90,9 +91,7 @@ class Sources(msgspec.Struct, frozen=True):
         """Return the run chosen with --run, else the server. Raises CommandError without either."""
         if not self.run:
             return self.require_server()
-        from onejob.cli.sources.stored_api import StoredApi
-
-        return self._register(StoredApi(*find_run(self.data_dir.runs, self.run)))
+        return self._register(self._open_kept(*find_run(self.data_dir.runs, self.run)))
 
     def listed_server(self) -> Api | None:
         """Return `server()` for commands that list objects.
@@ -125,11 +124,17 @@ class Sources(msgspec.Struct, frozen=True):
     def namespace_in(self, api: Api) -> str:
         return self.namespace or api.namespace
 
-    def runs(self) -> Iterator["StoredApi"]:
+    def runs(self) -> Iterator["StoredApi | RemoteRunApi"]:
         """Yield the newest kept runs, or only the one chosen with --run, newest first."""
+        if self.run and (run := find_run(self.data_dir.runs, self.run)[1]).on is not None:
+            names = ", ".join(f"job/{job.name}" for job in run.jobs)
+            raise CommandError(
+                f"run {run.id} is on another cluster, whose objects cannot be listed by run",
+                f"name an object: {names}",
+            )
         return self._open_runs(islice(self._kept_runs(), _LISTED_RUNS))
 
-    def all_runs(self) -> Iterator["StoredApi"]:
+    def all_runs(self) -> Iterator["StoredApi | RemoteRunApi"]:
         """Yield all kept runs, regardless of --run."""
         return self._open_runs(kept_runs(self.data_dir.runs))
 
@@ -148,9 +153,30 @@ class Sources(msgspec.Struct, frozen=True):
         known = list(dict.fromkeys(islice(names, _COMPARED_JOBS)))
         return next(iter(get_close_matches(name, known, 1)), "")
 
-    def _open_runs(self, found: Iterable[tuple[Path, Run]]) -> Iterator["StoredApi"]:
+    def _open_kept(self, folder: Path, run: Run) -> "StoredApi | RemoteRunApi":
+        """Return access to the objects of a kept run, here or on its cluster."""
+        if run.on is not None:
+            from onejob.cli.sources.remote_runs import open_remote_run
+
+            return open_remote_run(folder, run, self.data_dir)
+        from onejob.cli.sources.stored_api import StoredApi
+
+        return StoredApi(folder, run)
+
+    def _opened_run(self, folder: Path, run: Run) -> "StoredApi | RemoteRunApi | None":
+        """Open a kept run. An unreadable one gets a note and does not hide the others."""
+        try:
+            return self._open_kept(folder, run)
+        except CommandError as error:
+            print(f"note: {error.lines[0]}", file=sys.stderr)
+            return None
+
+    def _open_runs(self, found: Iterable[tuple[Path, Run]]) -> Iterator["StoredApi | RemoteRunApi"]:
+        """Yield the runs of this machine: a list sends no request to the cluster of another."""
         for folder, run in found:
-            api = _opened_run(folder, run)
+            if run.on is not None:
+                continue
+            api = self._opened_run(folder, run)
             if api is None:
                 continue
             try:
@@ -264,7 +290,7 @@ class Sources(msgspec.Struct, frozen=True):
         self._opened.append(api)
         return api
 
-    def _find_in_kept_runs(self, arg: ResourceArg) -> "tuple[StoredApi, str] | None":
+    def _find_in_kept_runs(self, arg: ResourceArg) -> "tuple[StoredApi | RemoteRunApi, str] | None":
         """Return the API of the kept run that contains the object, and its namespace; else None."""
         for folder, run in self._kept_runs():
             namespaces = dict.fromkeys(
@@ -274,7 +300,7 @@ class Sources(msgspec.Struct, frozen=True):
             )
             if not namespaces:
                 continue
-            api = _opened_run(folder, run)
+            api = self._opened_run(folder, run)
             if api is None:
                 continue
             self._register(api)
@@ -282,6 +308,12 @@ class Sources(msgspec.Struct, frozen=True):
                 try:
                     get(api, arg.kind, namespace, arg.name)
                 except NotFound:
+                    continue
+                except CommandError as error:
+                    if run.on is None or self.run:
+                        raise
+                    # Its cluster does not answer; another run may have the object.
+                    print(f"note: {error.lines[0]}", file=sys.stderr)
                     continue
                 return api, namespace
         return None
@@ -309,17 +341,6 @@ def sources(
         only_runs or bool(run),
         run,
     )
-
-
-def _opened_run(folder: Path, run: Run) -> "StoredApi | None":
-    """Open a kept run. An unreadable one gets a note on stderr and does not hide the others."""
-    from onejob.cli.sources.stored_api import StoredApi
-
-    try:
-        return StoredApi(folder, run)
-    except CommandError as error:
-        print(f"note: {error.lines[0]}", file=sys.stderr)
-        return None
 
 
 def _may_hold(arg: ResourceArg, job: RunJob) -> bool:

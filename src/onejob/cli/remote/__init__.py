@@ -1,0 +1,1 @@
+"""Runs on a Kubernetes API server (`run --on`): preflight, creation, following, reattachment."""

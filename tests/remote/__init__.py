@@ -1,0 +1,1 @@
+"""Tests of runs on another API server (`run --on`)."""
