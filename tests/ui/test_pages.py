@@ -402,12 +402,12 @@ def test_queue_page_shows_waiting_jobs_and_reasons(
 
 
 def test_mirror_page_shows_problems(open_dashboard: Open, namespace: OnejobNamespace) -> None:
-    page = open_dashboard(f"/mirrors?namespace={namespace.name}")
-    expect(page.get_by_text("onejob mirror add prod")).to_be_visible()
+    page = open_dashboard("/resources")
+    expect(page.get_by_role("heading", name="All objects")).to_be_visible()
     nav = page.get_by_role("navigation", name="Pages")
-    page.get_by_role("link", name="All objects").click()
     expect(nav.get_by_role("link", name="Mirrors")).to_have_count(0)
-    page.go_back()
+    open_dashboard(f"/mirrors?namespace={namespace.name}")
+    expect(page.get_by_text("onejob mirror add prod")).to_be_visible()
     namespace.create(
         {
             "apiVersion": "v1",

@@ -66,7 +66,7 @@ def test_rerun_from_a_task_with_keys_alone(
     option.nth(0).focus()
     page.keyboard.press("ArrowDown")
     expect(option.nth(1)).to_be_focused()
-    page.get_by_role("button", name="Rerun from second").press("Enter")
+    page.get_by_role("button", name="Rerun from here: second").press("Enter")
     expect(page.get_by_role("dialog")).to_contain_text("Rerun workflow/flow from second?")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="flow-rerun-1")).to_be_visible()

@@ -152,7 +152,7 @@ export function WorkflowPage({ namespace, name }: { namespace: string; name: str
         </div>
         <div class="bar">
           {!end && <button aria-label={`${workflow.spec.suspend ? "Resume" : "Suspend"} ${safe}`} onClick={() => askSuspend(workflow)}>{workflow.spec.suspend ? "Resume" : "Suspend"}</button>}
-          {end?.type === "Failed" && <button aria-label={`Rerun what did not complete of ${safe}`} onClick={() => askRerun(workflow, { failedOnly: true })}>Rerun failed</button>}
+          {end?.type === "Failed" && <button aria-label={`Rerun failed: ${safe}`} onClick={() => askRerun(workflow, { failedOnly: true })}>Rerun failed</button>}
           {end && <button aria-label={`Rerun ${safe}`} onClick={() => askRerun(workflow)}>Rerun</button>}
           <button class="danger" aria-label={`Delete ${safe}`} onClick={() => askDelete(workflow)}>Delete</button>
         </div>
@@ -248,7 +248,7 @@ function TaskDetails({ workflow, task, tasks, choose }: { workflow: Workflow; ta
         {job && <a class="button" href={href(["jobs", namespace, job])}>Open the Job</a>}
         {job && <a class="button" href={href(["jobs", namespace, job], { tab: "logs" })}>Logs</a>}
         {finishedAs(workflow) && !task.last && (
-          <button aria-label={`Rerun from ${visible(task.name)}`} onClick={() => askRerun(workflow, { from: task.name })}>Rerun from here</button>
+          <button aria-label={`Rerun from here: ${visible(task.name)}`} onClick={() => askRerun(workflow, { from: task.name })}>Rerun from here</button>
         )}
       </div>
       {answer.value ? <Why words={answer.value} /> : answer.problem ? <p class="muted">Its Job cannot be explained: <Foreign text={answer.problem} /></p> : null}
