@@ -96,14 +96,15 @@ class ValidatingPolicies(Policies[ValidatingPolicy]):
     def staged(self, change: Change) -> None:
         super().staged(change)
         if change.key.resource == VALIDATING and change.value is not None:
-            self._report(change.key.name)
+            self._notify_changed(change.key.name)
 
     def reload(self) -> None:
         super().reload()
         for name in self._policies:
-            self._report(name)
+            self._notify_changed(name)
 
-    def _report(self, name: str) -> None:
+    def _notify_changed(self, name: str) -> None:
+        """Call `on_policy`, if it is set, with the name of a policy."""
         if self.on_policy is not None:
             self.on_policy(name)
 
@@ -143,7 +144,7 @@ class ValidatingPolicies(Policies[ValidatingPolicy]):
                     )
                     for each in params
                 ]
-                for result in await _evaluated(policy, sent, given):
+                for result in await _evaluate_large_in_thread(policy, sent, given):
                     self._apply(outcome, policy, binding, result)
                     for key, text in result.annotations.items():
                         values.setdefault(key, {})[text] = None
@@ -242,9 +243,10 @@ def _denied(request: AdmissionRequest, denial: _Denial) -> ApiError:
     return error
 
 
-async def _evaluated(
+async def _evaluate_large_in_thread(
     policy: ValidatingPolicy, request: AdmissionRequest, given: Sequence[Values]
 ) -> Sequence[Result]:
+    """Evaluate a policy for each of its params; in a thread if the objects are large."""
     run = partial(_evaluate_all, policy, given)
     # As for writes: large objects must not hold up the event loop.
     if encoded_size(request.object, request.old_object) > INLINE_BYTES:

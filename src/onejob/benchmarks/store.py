@@ -107,6 +107,8 @@ def _loop_time_per_write(path: Path, total: int) -> float:
 
 
 def _lists(path: Path, objects: int) -> tuple[float, float]:
+    """Return the ms that a whole list takes, and one in pages."""
+
     async def work(store: LogStore) -> tuple[float, float]:
         await _fill(store, objects)
         whole = float("inf")
@@ -125,6 +127,8 @@ def _lists(path: Path, objects: int) -> tuple[float, float]:
 
 
 def _cold_list(path: Path, objects: int) -> float:
+    """Return the ms that a list of cold objects takes."""
+
     async def work(store: LogStore) -> float:
         await _fill(store, objects, cold=True)
         start = time.perf_counter()
@@ -175,6 +179,7 @@ def _catch_up(path: Path, changes: int) -> float:
 
 
 def _opening(path: Path, objects: int) -> float:
+    """Return the ms that opening a store with `objects` takes."""
     _with_store(path, lambda store: _fill(store, objects))
 
     async def main() -> float:
@@ -214,6 +219,7 @@ def _with_store(path: Path, work: Callable[[LogStore], Awaitable[T]]) -> T:
 
 
 async def _fill(store: LogStore, count: int, *, cold: bool = False) -> None:
+    """Stage `count` Pods in scattered order, and wait until they are durable."""
     for number in range(count):
         store.stage(_pod(f"{number * 7919 % count:06}"), 0, _encode, cold=cold)
     await store.durable(store.staged_revision)

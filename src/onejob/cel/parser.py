@@ -243,7 +243,7 @@ class _Parser:
         if name in ("optMap", "optFlatMap") and len(arguments) == 2:
             variable = self._variable(arguments[0])
             return OptionalMap(position, target, variable, arguments[1], name == "optFlatMap")
-        qualified = _qualified_name(target, name)
+        qualified = _namespaced_function(target, name)
         if qualified:
             return Call(position, qualified, None, arguments)
         return Call(position, name, target, arguments)
@@ -359,7 +359,7 @@ class _Parser:
 NAMESPACES = frozenset(("optional", "ip", "format", "jsonpatch", "sets", "lists", "strings"))
 
 
-def _qualified_name(target: Node, name: str) -> str:
+def _namespaced_function(target: Node, name: str) -> str:
     if isinstance(target, Identifier) and target.name in NAMESPACES:
         return f"{target.name}.{name}"
     return ""

@@ -207,6 +207,7 @@ class JobController:
         return None if self._is_held(current) else current
 
     def _is_held(self, job: Job) -> bool:
+        """Return whether the start gate holds the Job."""
         return self._gate is not None and self._gate.holds(job)
 
     async def _wait_for_cache(
@@ -284,6 +285,7 @@ class JobController:
             await self._pods.flush_deferred()
 
     def _uid_of(self, key: Key) -> str:
+        """Return the UID of the Job; its key if it is not cached."""
         job = self._jobs.cache.get(key)
         return str(key) if job is None else job.metadata.uid
 
@@ -364,7 +366,7 @@ class JobController:
         job = with_status(job, write.status, str(written.revision))
         if write.finishes:
             self._measure_duration(job)
-            _log_failure(job)
+            _log_failed_job(job)
         return job
 
     async def _drop_annotation(self, job: Job, state: JobState, client: WriteSeries) -> Job:
@@ -439,7 +441,7 @@ class JobController:
         )
 
 
-def _log_failure(job: Job) -> None:
+def _log_failed_job(job: Job) -> None:
     condition = job.finished_condition
     if condition is not None and condition.type == "Failed":
         name = f"{job.metadata.namespace}/{job.metadata.name}"

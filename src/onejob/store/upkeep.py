@@ -143,11 +143,12 @@ class Maintenance:
             lambda error: self._on_compacted(error, upto if erase else 0),
         )
 
-    def _on_compacted(self, error: StoreError | None, erased: int) -> None:
+    def _on_compacted(self, error: StoreError | None, erased_upto: int) -> None:
+        """Handle the end of a slice, which was to overwrite values up to `erased_upto`, if not 0."""
         self._compacting = False
-        if error is not None and erased:
+        if error is not None and erased_upto:
             # The next slice overwrites the values that this one should have.
-            self._erasing.appendleft(erased)
+            self._erasing.appendleft(erased_upto)
         if not self._on_done(error):
             return
         if self.compacted < self._forget_upto:

@@ -65,7 +65,7 @@ class Writer:
         self._check_after = 0
         #: Maximum bytes of the log, and of the history. May be read from any thread.
         self.room = 0
-        self._read_free_space()
+        self._check_disk_space()
         self._since_vacuum = 0
 
     def append(self, changes: Sequence[Change], size: int) -> None:
@@ -85,7 +85,7 @@ class Writer:
         self._since_checkpoint += written
         self._written_since_check += written
         if self._written_since_check >= self._check_after:
-            self._read_free_space()
+            self._check_disk_space()
 
     def _values(self, changes: Sequence[Change]) -> list[_Value]:
         """Return the parameters of the statement that inserts `changes`."""
@@ -105,7 +105,8 @@ class Writer:
         values += repeat(None, (_next_power_of_two(len(changes)) - len(changes)) * _COLUMNS)
         return values
 
-    def _read_free_space(self) -> None:
+    def _check_disk_space(self) -> None:
+        """Update the limits that depend on the free space of the disk."""
         self._written_since_check = 0
         self.room = room_for_log(self._free_bytes())
         self._checkpoint_bytes = min(self._limits.checkpoint_bytes, self.room)
@@ -186,6 +187,7 @@ class Writer:
         return int(self._connection.pragma(name))
 
     def _run_upkeep(self, statement: str, values: Sequence[_Value] = ()) -> None:
+        """Execute a statement that adds no revision, and note the write in the lock file."""
         self._run(statement, values)
         self._lock.wrote()
 
@@ -200,7 +202,7 @@ class Writer:
         except apsw.FullError as error:
             # The disk may have enough space after truncating the log.
             shortened = shorten_log(self._connection)
-            self._read_free_space()
+            self._check_disk_space()
             if not shortened:
                 raise CommitFailed(f"write failed: {error}") from error
             self._since_checkpoint = 0

@@ -194,5 +194,6 @@ for _name, _unit in _DURATION_PARTS.items():
 
 @LIBRARY.add("duration..getMilliseconds() -> int")
 def duration_milliseconds(value: Duration) -> int:
+    """Return the whole duration in milliseconds, truncated towards zero."""
     whole = abs(value.nanoseconds) // 10**6
     return whole if value.nanoseconds >= 0 else -whole

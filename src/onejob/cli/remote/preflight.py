@@ -54,7 +54,7 @@ async def check(
         sent = [
             item
             for item in sent
-            if item.planned.namespace not in created or await _exists(client, item)
+            if item.planned.namespace not in created or await _namespace_exists(client, item)
         ]
         tried = await asyncio.gather(*(_dry_run(client, item, limit) for item in sent))
     except Untrusted as error:
@@ -78,7 +78,7 @@ async def check(
     return [item for item in objects if id(item) not in reused]
 
 
-async def _exists(client: HttpClient, item: RemoteObject) -> bool:
+async def _namespace_exists(client: HttpClient, item: RemoteObject) -> bool:
     try:
         await client.get(Key(NAMESPACES, "", item.planned.namespace))
     except (Unreachable, Unauthorized):

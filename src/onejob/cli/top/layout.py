@@ -39,7 +39,7 @@ def as_lines(
     lines += [_truncate(f"note: {note}", width) for note in snapshot.notes]
     if snapshot.nodes:
         rows = [_node_row(node) for node in snapshot.nodes]
-        lines += [*_blank_line_before(lines), *render_table(_NODE_HEADERS, rows, width, whole=0)]
+        lines += [*_separator(lines), *render_table(_NODE_HEADERS, rows, width, whole=0)]
     reports = any(line.progress is not None for line in snapshot.jobs)
     jobs = [_job_row(line, reports=reports) for line in in_order(snapshot.jobs, key)]
     job_headers = (*_JOB_HEADERS, "PROGRESS") if reports else _JOB_HEADERS
@@ -51,7 +51,7 @@ def as_lines(
         lines += part
         left = None if left is None else left - len(part)
     if not jobs and not pods:
-        lines += [*_blank_line_before(lines), "No active Jobs."]
+        lines += [*_separator(lines), "No active Jobs."]
     return lines if height is None else lines[:height]
 
 
@@ -75,7 +75,7 @@ def _section(
     return [*space, *render_table(headers, rows[:shown], width, whole=0), more]
 
 
-def _blank_line_before(lines: list[str]) -> list[str]:
+def _separator(lines: list[str]) -> list[str]:
     return [""] if lines else []
 
 
@@ -126,11 +126,12 @@ def _job_row(line: JobRow, *, reports: bool) -> list[str]:
         str(line.failed),
         *_usage_cells(line.usage),
         _age(line),
-        *([_progress(line)] if reports else ()),
+        *([_progress_bar(line)] if reports else ()),
     ]
 
 
-def _progress(line: JobRow) -> str:
+def _progress_bar(line: JobRow) -> str:
+    """Return the bar of the progress that the Job reports; "-" if it reports none."""
     return "-" if line.progress is None else progress_bar(line.progress, width=10)
 
 

@@ -24,13 +24,16 @@ class LinkRefused(Exception):
 
 
 class _Link(NamedTuple):
+    """Owner and target of a link."""
+
+    #: UID of the Pod that the link was made for.
     uid: str
     #: Target of the link; "" if it was recorded by a version that did not store it.
     source: str
 
 
 class Links:
-    """Links in place of volumes, with the Pods that use them."""
+    """Links in place of volumes, each with the Pod that owns it."""
 
     def __init__(self, pods: Path) -> None:
         self._pods = pods

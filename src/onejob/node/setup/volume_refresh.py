@@ -26,7 +26,7 @@ Warn = Callable[[NodePod, str, str], None]
 
 
 class VolumeRefresh:
-    """Periodic refresh of the volumes of running Pods."""
+    """Refresh of the volumes of running Pods on changes, and of tokens before they expire."""
 
     def __init__(self, runtime: Runtime, warn: Warn) -> None:
         self._runtime = runtime

@@ -182,7 +182,7 @@ def _remember(observed: Observed, tally: JobCounters) -> BackoffRecord:
 
 
 def _against_limit(job: Job, tally: JobCounters) -> JobCounters:
-    """Return the tally to compare with the backoff limit.
+    """Return the tally without the failures that do not count towards the backoff limit.
 
     Failures count only if they are new and their replacement is not running yet.
     """
@@ -192,6 +192,7 @@ def _against_limit(job: Job, tally: JobCounters) -> JobCounters:
 
 
 def _open_ledger(job: Job, census: JobPods, tally: JobCounters, fate: JobOutcome | None) -> Ledger:
+    """Return a ledger of the tally and of the Pods that still hold the finalizer."""
     return Ledger(held=tuple(pod for pod in census if is_tracked(pod)), tally=tally)
 
 

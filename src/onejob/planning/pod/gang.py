@@ -189,6 +189,7 @@ class GangQueue(SchedulingQueue):
         return Gang(self._min_counts.get(group), placed, ordered)
 
     def _order(self, group: Group) -> tuple[bool, Rank]:
+        """Return the sort key: interrupted gangs first, then by rank."""
         gang = self._gang(group)
         interrupted = bool(gang.placed and gang.min_count is not None and gang.lacking)
         return not interrupted, gang.waiting[0].rank
