@@ -40,7 +40,7 @@ UNTRUSTED: Final = ResponseLimits(
 
 
 class Unreachable(ApiError):
-    """No response arrived. The server may or may not have performed the request."""
+    """No usable response arrived. The server may or may not have performed the request."""
 
     code, reason = 503, "ServiceUnavailable"
 
@@ -90,7 +90,7 @@ _read_status = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def written(document: bytes) -> Written:
-    """Return the result of a write from its response document."""
+    """Return the revision and document of a write's response."""
     answer = decoded(read_object, document)
     return Written(revision_of(answer.metadata.resource_version), document)
 
@@ -164,6 +164,7 @@ def _event_type(text: str) -> EventType:
 
 
 def head_of_items(kind: str, api_version: str) -> bytes:
+    """Return the JSON prefix of an item: its apiVersion and kind."""
     return b'{"apiVersion":"%s","kind":"%s",' % (api_version.encode(), kind.encode())
 
 

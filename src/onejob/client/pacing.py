@@ -46,7 +46,7 @@ class RateLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     async def turn(self, batch: int) -> None:
-        """Wait for permission to send a batch of requests."""
+        """Wait for permission to send one of a batch of requests; its size sets the priority."""
         loop = asyncio.get_running_loop()
         self._refill(loop.time())
         if not self._waiting and self._tokens >= 1:

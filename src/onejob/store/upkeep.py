@@ -144,7 +144,7 @@ class Maintenance:
         )
 
     def _on_compacted(self, error: StoreError | None, erased_upto: int) -> None:
-        """Handle the end of a slice, which was to overwrite values up to `erased_upto`, if not 0."""
+        """Handle the end of a slice, which overwrites values up to `erased_upto`, if not 0."""
         self._compacting = False
         if error is not None and erased_upto:
             # The next slice overwrites the values that this one should have.

@@ -96,7 +96,7 @@ class RuleSet:
         if value is None or not self.node.has_rules:
             return
         if self.node.raw.get(RULES):
-            self._evaluate(value, old, path, errors, budget)
+            self._evaluate_own_rules(value, old, path, errors, budget)
         if isinstance(value, dict):
             comparable = isinstance(old, dict) and self.node.raw.get(MAP_TYPE) != "atomic"
             for name, member in value.items():
@@ -135,10 +135,10 @@ class RuleSet:
                     self._rules.append(f"rule compile error: {error}")
         return self._rules
 
-    def _evaluate(
+    def _evaluate_own_rules(
         self, value: Any, old: Any, path: Path, errors: list[FieldError], budget: Budget
     ) -> None:
-        """Evaluate the rules on a value and all values inside it; add their errors to `errors`."""
+        """Evaluate the rules of this schema node on a value; add their errors to `errors`."""
         field = render_path(path) or "<nil>"
         kind = self.node.type
         unchanged = old is not UNRELATED and type(value) is type(old) and value == old

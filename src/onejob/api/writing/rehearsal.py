@@ -53,9 +53,11 @@ class Rehearsal:
         return self.known.setdefault(key, None)
 
     def newest_is_damaged(self, key: Key) -> bool:
+        """Return False: reading detects damage."""
         return False
 
     def discard(self, key: Key) -> int:
+        """Not supported: raises AssertionError."""
         raise AssertionError("deletions are not rehearsed")
 
     def stage(
@@ -133,6 +135,7 @@ def _is_unchanged(store: StagingStore, key: Key, seen: Stored | None) -> bool:
 
 
 def _stage_result(writes: Writes, rehearsal: Rehearsal, outcome: Outcome) -> Outcome:
+    """Stage the rehearsed write in the store; return the outcome with its real revision."""
     staged = rehearsal.staged
     if staged is None:
         return outcome

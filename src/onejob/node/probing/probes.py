@@ -1,4 +1,4 @@
-"""Periodic probes of running containers; only changes of their results are reported."""
+"""Periodic probes of running containers; results are reported once they reach a threshold."""
 
 import asyncio
 from collections.abc import Callable
@@ -84,7 +84,7 @@ class Prober:
     async def _run_probe(
         self, pod: NodePod, container: Container, ref: AttemptRef, probe: Probe, kind: str
     ) -> None:
-        """Execute a probe periodically and report transitions."""
+        """Execute a probe periodically and report its results."""
         tally = _Tally()
         await asyncio.sleep(probe.initial_delay_seconds)
         while self._is_current(ref):

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class Probed(Struct, frozen=True, gc=False):
-    """A probe of an attempt changed its result; None for aspects that it does not cover."""
+    """Result of a probe of an attempt; None for aspects that it does not cover."""
 
     container: str
     attempt: int

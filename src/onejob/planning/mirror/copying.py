@@ -173,7 +173,7 @@ def changed_copy(job: Document, copy: Document, what: list[FieldChange]) -> Docu
     metadata.pop("managedFields", None)
     for field, _, value in what:
         if field == "template":
-            spec[field] = _with_generated_labels(job, copy)
+            spec[field] = _updated_template(job, copy)
             metadata["annotations"] = {
                 **metadata.get("annotations", {}),
                 names.TEMPLATE_DIGEST: value,
@@ -185,7 +185,8 @@ def changed_copy(job: Document, copy: Document, what: list[FieldChange]) -> Docu
     return {**copy, "metadata": metadata, "spec": spec}
 
 
-def _with_generated_labels(job: Document, copy: Document) -> Document:
+def _updated_template(job: Document, copy: Document) -> Document:
+    """Return the Job's template with the labels that the remote server generated."""
     manual = job["spec"].get("manualSelector") is True
     template = _copy_template(job["spec"]["template"], job["metadata"]["uid"], manual=manual)
     there = copy["spec"]["template"].get("metadata", {}).get("labels", {})
