@@ -74,4 +74,4 @@ def test_report_contains_no_script_and_no_reference() -> None:
 def test_report_of_another_kind_is_refused(served: CommandLine) -> None:
     refused = served.run("report", "pod/x")
     assert refused.returncode == 2
-    assert "name job/NAME or run/ID" in refused.stderr
+    assert "name job/NAME, workflow/NAME or run/ID" in refused.stderr
