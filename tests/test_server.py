@@ -74,12 +74,14 @@ async def test_a_plane_that_is_stopped_has_not_failed(tmp_path: Path) -> None:
     assert not plane.failed.done()
 
 
-@pytest.mark.parametrize("part", ["bootstrap", "SharedInformers.start"])
+@pytest.mark.parametrize(
+    "part", ["control_plane.bootstrap", "informers.shared.SharedInformers.start"]
+)
 async def test_a_plane_that_cannot_begin_leaves_its_folder_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(f"onejob.control_plane.{part}", raises)
+        patch.setattr(f"onejob.{part}", raises)
         with pytest.raises(ZeroDivisionError):
             async with a_plane(tmp_path):
                 pass

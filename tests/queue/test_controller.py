@@ -210,8 +210,7 @@ async def test_a_restart_keeps_order_and_limit(tmp_path: Path, after: float) -> 
     async with a_plane(tmp_path, "*=2") as plane:
         await create(plane, *(a_job(f"j{n:02}", seconds=15) for n in range(12)))
         await asyncio.sleep(after)
-        for task in plane._controller_tasks:
-            task.cancel()
+        await plane._parts.controllers.cancel()
     async with a_plane(tmp_path) as plane:
         seen = StartsInOrder(plane)
         await until_finished(plane)

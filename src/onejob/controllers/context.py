@@ -1,4 +1,4 @@
-"""Dependencies of a controller; `onejob.control_plane` creates one set per controller."""
+"""Dependencies of a controller; `onejob.assembly.parts` creates one set per controller."""
 
 from msgspec import Struct
 
