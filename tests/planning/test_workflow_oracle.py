@@ -9,7 +9,6 @@ import pytest
 
 from onejob.objects.workflow import TaskStatus
 from onejob.planning.workflow import planner
-
 from tests.planning.workflow_cases import (
     all_graphs,
     check_graph,
