@@ -379,6 +379,10 @@ upstream-bench: upstream ## compare onejob controller with kube-controller-manag
 upstream-failover: upstream ## run two replicas of onejob controller and kill the leader repeatedly
 	$(BIN)/python -m tests.upstream.failover $(FAILOVER)
 
+.PHONY: workflow-upstream
+workflow-upstream: upstream ## run workflows on a real Kubernetes, kill onejob controller and delete Jobs
+	$(BIN)/python -m tests.upstream.workflows $(WORKFLOWS)
+
 upstream-outage: upstream ## run onejob controller while the API server and the network fail
 	$(BIN)/python -m tests.upstream.outage $(OUTAGE)
 
