@@ -234,7 +234,7 @@ big-job: setup ## run Jobs of 100,000 completions in both modes and watch every 
 
 ##@ Test
 .PHONY: workflow-oracle
-workflow-oracle: setup ## compare the workflow planner with its oracle on all graphs of five tasks
+workflow-oracle: setup ## compare the workflow planner with its oracle on all graphs of five tasks, and random ones
 	$(BIN)/python -m tests.planning.workflow_run $(ORACLE)
 
 sim: setup ## run the whole control plane in virtual time with random faults
