@@ -206,16 +206,16 @@ def _indexes_from(job: Mapping[str, Any], first: int) -> list[int]:
     completions = spec.get("completions") or 0
     origins = origins_of(job)
     if origins is None:
-        found = range(first, completions)
-        if len(found) > _MAX_INDEXES:
-            raise _too_many(job, len(found))
+        if completions - first > _MAX_INDEXES:
+            raise _too_many(job, completions - first)
+        found = [*range(first, completions)]
     else:
         if completions > _MAX_INDEXES:
             raise _too_many(job, completions)
         found = [own for own, origin in enumerate(islice(origins, completions)) if origin >= first]
     if not found:
         raise BadInput(f"job {job['metadata']['name']} has no index {first} or above")
-    return list(found)
+    return found
 
 
 def _too_many(job: Mapping[str, Any], count: int) -> BadInput:
