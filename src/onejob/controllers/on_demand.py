@@ -31,6 +31,7 @@ class QueuedController(Protocol):
 
 
 C = TypeVar("C", bound=QueuedController)
+V = TypeVar("V")
 
 
 class OnDemand(Generic[C]):
@@ -52,6 +53,17 @@ class OnDemand(Generic[C]):
         #: The controller; None until the first object.
         self.controller: C | None = None
         informer.on_change(self._changed)
+
+    def also_for(self, informer: Informer[V], is_remnant: Callable[[V], bool]) -> None:
+        """Start with the first object of another kind that the controller has to finish, too."""
+
+        def changed(deltas: Sequence[Delta[V]]) -> None:
+            if not self._wanted.is_set() and any(
+                delta.new is not None and is_remnant(delta.new) for delta in deltas
+            ):
+                self._wanted.set()
+
+        informer.on_change(changed)
 
     async def run(self) -> None:
         await self._wanted.wait()
