@@ -61,7 +61,7 @@ class World:
     async def rolled_out(self) -> bool:
         document = await self.get(WEB)
         status, wanted = document.get("status") or {}, document["spec"]["replicas"]
-        return (
+        return bool(
             status.get("observedGeneration") == document["metadata"]["generation"]
             and status.get("updatedReplicas", 0) == status.get("replicas", 0) == wanted
             and status.get("availableReplicas", 0) == wanted
