@@ -243,7 +243,7 @@ big-job: setup ## run Jobs of 100,000 completions in both modes and watch every 
 
 ##@ Test
 .PHONY: workflow-oracle
-workflow-oracle: setup ## compare the workflow planner with its oracle on all graphs of five tasks
+workflow-oracle: setup ## compare the workflow planner with its oracle on all graphs of five tasks, and random ones
 	$(BIN)/python -m tests.planning.workflow_run $(ORACLE)
 
 sim: setup ## run the whole control plane in virtual time with random faults
@@ -387,6 +387,10 @@ upstream-bench: upstream ## compare onejob controller with kube-controller-manag
 
 upstream-failover: upstream ## run two replicas of onejob controller and kill the leader repeatedly
 	$(BIN)/python -m tests.upstream.failover $(FAILOVER)
+
+.PHONY: workflow-upstream
+workflow-upstream: upstream ## run workflows on a real Kubernetes, kill onejob controller and delete Jobs
+	$(BIN)/python -m tests.upstream.workflows $(WORKFLOWS)
 
 upstream-outage: upstream ## run onejob controller while the API server and the network fail
 	$(BIN)/python -m tests.upstream.outage $(OUTAGE)
