@@ -53,6 +53,9 @@ class StandIn:
     def jobs(self) -> dict[str, dict[str, Any]]:
         return _jobs(self.folder)
 
+    def cancel(self, number: str) -> None:
+        _cancel(self.folder, number, signal.SIGTERM)
+
     def end_all(self) -> None:
         """Kill what runs of all jobs."""
         for number in self.jobs:

@@ -478,7 +478,8 @@ class Fleet:
         loop_time = asyncio.get_running_loop().time()
         live = self._live
         waiting = [self._needs[ref.uid] for ref in self._first_of_pods()]
-        expected = [each.offer(loop_time) for each in live if each.stage == "submitted"]
+        # Including those that have just begun: waiting Pods are placed a moment later.
+        expected = [each.offer(loop_time) for each in live if each.stage in ("submitted", "up")]
         shapes = {needs.shape for needs in waiting}
         new = shapes_to_submit(
             waiting,
