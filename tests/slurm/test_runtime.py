@@ -6,6 +6,7 @@ With stand-ins for Slurm's commands; pilots and supervisors are the real ones.
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ async def test_a_waiting_pod_has_slurms_reason(slurm_stand_in: StandIn, tmp_path
     ],
 )
 async def test_a_pod_that_fits_no_allocation_is_explained(
-    slurm_stand_in: StandIn, tmp_path: Path, spec: dict[str, object], reason: str
+    slurm_stand_in: StandIn, tmp_path: Path, spec: dict[str, Any], reason: str
 ) -> None:
     async with a_trial(tmp_path) as trial:
         await trial.delayed(trial.launch("a", **spec), reason)
