@@ -105,11 +105,14 @@ endef
 podman: ## install podman for its tests (as root, with apt-get)
 	$(call install,podman runc busybox,podman runc busybox-static,its tests)
 
-.PHONY: slurm slurm-stop
+.PHONY: slurm slurm-stop slurm-rounds
 SLURM := $(or $(TMPDIR),/tmp)/onejob-slurm
 slurm: $(STAMP) ## install Slurm for its tests and start a small cluster (as root, with apt-get)
 	$(call install,slurmctld slurmd sbatch munged,slurm-wlm munge,its tests)
 	@$(BIN)/python -m tests.slurm.cluster start $(SLURM)
+
+slurm-rounds: setup ## kill server, pilots, supervisors and Slurm's daemons while Jobs run on a real Slurm
+	$(BIN)/python -m tests.slurm.rounds $(ROUNDS)
 
 slurm-stop: # stop the cluster of `make slurm`
 	@$(BIN)/python -m tests.slurm.cluster stop $(SLURM)

@@ -27,6 +27,7 @@ from onejob.objects.meta import Key
 from onejob.objects.pod_spec import read_node_pod
 from onejob.wire.errors import NotFound
 from onejob.wire.requests import LogOptions
+from tests.e2e.serving import parent_of
 from tests.node.support import NODE, ROOM, shell
 
 LONG = "echo begun; sleep 3600"
@@ -136,6 +137,11 @@ def pilots(folder: Path) -> list[int]:
 def supervisors(folder: Path) -> list[int]:
     """Return the PIDs of the supervisor of an allocation."""
     return _processes("slurm.pilot import supervise", folder)
+
+
+def scripts(folder: Path) -> list[int]:
+    """Return the PIDs of the batch script of an allocation."""
+    return [parent_of(pid) for pid in pilots(folder)]
 
 
 def kill(pids: Sequence[int], how: signal.Signals = signal.SIGKILL) -> None:

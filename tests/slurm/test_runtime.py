@@ -14,7 +14,7 @@ from onejob.node.runtime import Ended, Lost, Started
 from onejob.node.slurm.runtime import WAITING
 from tests.node.support import until_true
 from tests.slurm.stand_in import StandIn
-from tests.slurm.support import a_trial, kill, pilots, supervisors
+from tests.slurm.support import a_trial, kill, pilots, scripts, supervisors
 
 pytestmark = pytest.mark.usefixtures("slurm_stand_in")
 
@@ -224,7 +224,53 @@ async def test_the_death_of_a_pilot_ends_its_pods_which_are_disrupted(tmp_path: 
         assert gone(pid)
         assert isinstance(ended, Ended)
         assert ended.exit.lost
-        assert "FAILED" in ended.exit.disruption
+        assert "its pilot was killed" in ended.exit.disruption
+        assert ended.exit.code == 143
+
+
+async def test_no_process_survives_the_death_of_pilot_and_supervisor(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    async with a_trial(tmp_path / "data", lost_seconds=600.0) as trial:
+        ref = trial.launch("a", f"echo $$$$ > {pid}; exec sleep 3600")
+        await trial.started(ref)
+        await until_true(pid.exists)
+        (folder,) = trial.folders
+        # Neither can react to the death of the other.
+        kill(pilots(folder), signal.SIGSTOP)
+        kill([*supervisors(folder), *pilots(folder)])
+        assert isinstance(await trial.ended(ref), Lost)
+        assert gone(pid)
+
+
+async def test_the_death_of_the_batch_script_ends_its_pods_which_are_disrupted(
+    tmp_path: Path,
+) -> None:
+    pid = tmp_path / "pid"
+    async with a_trial(tmp_path / "data", lost_seconds=600.0) as trial:
+        ref = trial.launch("a", f"echo $$$$ > {pid}; exec sleep 3600")
+        await trial.started(ref)
+        await until_true(pid.exists)
+        kill(scripts(trial.folders[0]))
+        ended = await trial.ended(ref)
+        assert gone(pid)
+        assert isinstance(ended, Ended)
+        assert ended.exit.lost
+
+
+async def test_starts_that_a_dead_pilot_has_not_passed_on_are_made_elsewhere(
+    slurm_stand_in: StandIn, tmp_path: Path
+) -> None:
+    async with a_trial(tmp_path) as trial:
+        first = trial.launch("a", "true")
+        await trial.ended(first)
+        (folder,) = trial.folders
+        stopped = pilots(folder)
+        kill(stopped, signal.SIGSTOP)
+        ref = trial.launch("b", "echo $SLURM_JOB_ID")
+        await until_true(lambda: b'"b"' in (folder / "requests").read_bytes())
+        kill(stopped)
+        await trial.ended(ref)
+        assert await trial.output(ref) == "2\n"
 
 
 async def test_the_death_of_a_supervisor_loses_its_pods_and_no_others(
@@ -251,7 +297,8 @@ async def test_an_allocation_without_any_process_is_lost_once_slurm_has_ended_it
         ref = trial.launch("a", "sleep 3600", terminationGracePeriodSeconds=1)
         await trial.started(ref)
         (folder,) = trial.folders
-        kill([*pilots(folder), *supervisors(folder)])
+        kill(pilots(folder), signal.SIGSTOP)
+        kill([*scripts(folder), *supervisors(folder), *pilots(folder)])
         lost = await trial.ended(ref)
         assert isinstance(lost, Lost)
         assert "Slurm allocation 1 on node standin: FAILED" in lost.message
@@ -328,7 +375,8 @@ async def test_a_restarted_server_learns_of_an_allocation_that_was_lost_meanwhil
         ref = trial.launch("a", "sleep 3600", terminationGracePeriodSeconds=1)
         await trial.started(ref)
         (folder,) = trial.folders
-    kill([*pilots(folder), *supervisors(folder)])
+    kill(pilots(folder), signal.SIGSTOP)
+    kill([*scripts(folder), *supervisors(folder), *pilots(folder)])
     async with a_trial(tmp_path) as trial:
         assert [type(event) for event in trial.recovered.attempts] == [Started]
         assert isinstance(await trial.ended(ref), Lost)

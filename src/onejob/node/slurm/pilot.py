@@ -1,9 +1,11 @@
 """Pilot: the program of an allocation. It runs a supervisor on its node, and passes messages
 between the supervisor's socket and the allocation's files.
 
-Limited to the standard library and `node.supervisor`. The pilot is the supervisor's owner: if it
-dies, the supervisor ends all Pods and records that in its journal, which is in the allocation's
-folder. If the supervisor dies, another one takes over its journal, as on one machine.
+Limited to the standard library and `node.supervisor`. If the supervisor dies, another one takes
+over its journal, as on one machine. The pilot is the supervisor's owner: if the pilot dies, the
+supervisor ends all Pods and records that in its journal. The batch script then starts `settle`,
+which waits for that, or does it if the supervisor is dead, too. If the script dies, the pilot ends
+all Pods.
 
 Lines of the file `requests`, besides the requests to the supervisor:
     {"pilot": "end"}          end all Pods and the allocation
@@ -31,6 +33,7 @@ import time
 from typing import Any
 
 from onejob.node.slurm.mailbox import Inbox, Outbox
+from onejob.node.slurm.settling import record_supervisor, settle_allocation
 from onejob.node.supervisor.listener import Listener, address, bind
 from onejob.node.supervisor.loop import report, report_exception
 from onejob.node.supervisor.main import Supervisor
@@ -80,6 +83,7 @@ class Pilot:
         self._closed = False
         self._ending = False
         self._signals: list[int] = []
+        self._parent = os.getppid()
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
         self._received = b""
@@ -118,6 +122,9 @@ class Pilot:
                 return True
             self._start_supervisor()
         self._heed_signals()
+        if os.getppid() != self._parent:
+            # The script, and with it the job.
+            self._end("the batch script was killed")
         self._read_requests()
         now = time.monotonic()
         if now >= self._next_beat:
@@ -247,6 +254,7 @@ class Pilot:
             sock.connect(address(local))
             os.close(local)
         self._supervisor, self._sock, self._received = process, sock, b""
+        record_supervisor(self._folder, process.pid)
         namespaces = bool(self._settings["pid_namespaces"])
         self._send({"do": "hello", "owner": True, "pid_namespaces": namespaces})
         if self._ending:
@@ -322,3 +330,8 @@ def supervise() -> None:
 
 def main() -> None:
     Pilot(sys.argv[1]).run()
+
+
+def settle() -> None:
+    """Settle what a dead pilot has left."""
+    settle_allocation(sys.argv[1], BEAT_SECONDS)
