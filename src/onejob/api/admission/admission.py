@@ -138,7 +138,7 @@ class Admission:
             self._priorities.staged(written)
             self._limit_ranges.staged(written)
             self.quotas.staged(written)
-        elif self.quotas.in_use:
+        elif self.quotas.usage:
             self.quotas.staged(written)
 
     def _on_rollback(self) -> None:
