@@ -291,7 +291,7 @@ e2e-controllers: setup ## run the real JobSet and Kueue managers, built with Go,
 	$(BIN)/python -m tests.managers
 
 .PHONY: peer-suites
-peer-suites: setup ## run JobSet's own integration suites against onejob envtest-assets (SUITE=jobset-webhook)
+peer-suites: setup ## run suites of JobSet, Kueue, Trainer, KubeRay and mpi-operator on onejob and kube-apiserver (SUITE=NAME)
 	$(BIN)/python -m tests.managers.suites $(SUITE)
 
 .PHONY: fabric8 spark ansible
