@@ -24,6 +24,9 @@ QueueName: TypeAlias = Literal[
     "ttl_jobs_to_delete",
     "pending_deadline",
     "disruption",
+    "deployment",
+    "replicaset",
+    "endpoint",
     "workflow",
     "cronworkflow",
 ]

@@ -10,7 +10,9 @@ from onejob.controllers.selection import (
     CLUSTER_ROLES,
     CRONJOB,
     CRONWORKFLOW,
+    DEPLOYMENT,
     DISRUPTION,
+    ENDPOINTS,
     GARBAGE,
     JOB,
     MIRROR,
@@ -20,6 +22,7 @@ from onejob.controllers.selection import (
     POD_GARBAGE,
     QUEUE,
     QUOTA,
+    REPLICA_SET,
     TTL,
     WORKFLOW,
 )
@@ -51,6 +54,9 @@ ACCOUNTS: Final[Mapping[str, str]] = {
     PENDING: "pending-deadline-controller",
     MIRROR: "mirror-controller",
     NOTIFICATION: "notification-controller",
+    DEPLOYMENT: "deployment-controller",
+    REPLICA_SET: "replicaset-controller",
+    ENDPOINTS: "endpoint-controller",
     WORKFLOW: "workflow-controller",
     CRONWORKFLOW: "cronworkflow-controller",
 }
