@@ -1,7 +1,7 @@
 """`make peer-suites`: integration suites of other projects, with onejob as envtest's programs.
 
-Each suite runs unmodified: with `onejob envtest-assets`, and with the real etcd and kube-apiserver if
-`make upstream` has built them.
+Each suite runs unmodified: with `onejob envtest-assets`, and with the real etcd and kube-apiserver
+if `make upstream` has built them.
 """
 
 import argparse
