@@ -98,8 +98,9 @@ def _stored(
     namespaced: bool = True,
     status: bool = False,
     categories: tuple[str, ...] = (),
+    acts: bool = False,
 ) -> Kind:
-    """Return a kind without a controller."""
+    """Return a kind without rules for its status; without `acts`, no component here acts on it."""
     group, _, version = api_version.rpartition("/")
     return Kind(
         group,
@@ -111,19 +112,19 @@ def _stored(
         short_names=short_names,
         categories=categories,
         subresources=(_STATUS,) if status else (),
-        stored_only=True,
+        stored_only=not acts,
     )
 
 
 _ADMISSION = "admissionregistration.k8s.io/v1"
 _EXTENSIONS = ("api-extensions",)
 
-#: Kinds that no component here acts on: objects of clients are accepted, stored and watched.
+#: Kinds with the simplest rules: their objects are accepted, stored and watched. Few are acted on.
 STORED_KINDS: Sequence[Kind] = (
     _stored("v1", "Endpoints", "ep", plural="endpoints"),
     _stored("v1", "LimitRange", "limits"),
-    _stored("v1", "PersistentVolume", "pv", namespaced=False, status=True),
-    _stored("v1", "PersistentVolumeClaim", "pvc", status=True),
+    _stored("v1", "PersistentVolume", "pv", namespaced=False, status=True, acts=True),
+    _stored("v1", "PersistentVolumeClaim", "pvc", status=True, acts=True),
     _stored("v1", "PodTemplate"),
     _stored("v1", "ResourceQuota", "quota", status=True),
     _stored("apiregistration.k8s.io/v1", "APIService", namespaced=False, status=True,
@@ -139,7 +140,8 @@ STORED_KINDS: Sequence[Kind] = (
     _stored("networking.k8s.io/v1", "Ingress", "ing", plural="ingresses", status=True),
     _stored("networking.k8s.io/v1", "NetworkPolicy", "netpol", plural="networkpolicies"),
     _stored("policy/v1", "PodDisruptionBudget", "pdb", status=True),
-    _stored("storage.k8s.io/v1", "StorageClass", "sc", plural="storageclasses", namespaced=False),
+    _stored("storage.k8s.io/v1", "StorageClass", "sc", plural="storageclasses", namespaced=False,
+            acts=True),
     _stored(_ADMISSION, "MutatingAdmissionPolicy", plural="mutatingadmissionpolicies",
             namespaced=False, categories=_EXTENSIONS),
     _stored(_ADMISSION, "MutatingAdmissionPolicyBinding", namespaced=False,
