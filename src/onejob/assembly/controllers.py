@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from onejob.assembly.deployments import deployment_controller, replica_set_controller
+from onejob.assembly.endpoints import endpoints_controller
 from onejob.assembly.job_admission import add_start_gates, job_settings
 from onejob.assembly.parts import Controller, Parts, QueuedController
 from onejob.controllers.custom_resources import DefinitionController
@@ -22,7 +24,9 @@ from onejob.controllers.selection import (
     CLUSTER_ROLES,
     CRONJOB,
     CRONWORKFLOW,
+    DEPLOYMENT,
     DISRUPTION,
+    ENDPOINTS,
     GARBAGE,
     JOB,
     MIRROR,
@@ -31,6 +35,7 @@ from onejob.controllers.selection import (
     PENDING,
     POD_GARBAGE,
     QUOTA,
+    REPLICA_SET,
     TTL,
     WORKFLOW,
 )
@@ -209,12 +214,16 @@ _MAKERS: Final[Mapping[str, Callable[[Parts], Controller | None]]] = {
     JOB: _job,
     CRONJOB: _cronjob,
     TTL: _ttl,
+    # Before the garbage collector, which would follow only the metadata of their kinds.
+    DEPLOYMENT: deployment_controller,
+    REPLICA_SET: replica_set_controller,
     GARBAGE: _garbage,
     POD_GARBAGE: _pod_garbage,
     NAMESPACE: _namespace,
     PENDING: _pending,
     QUOTA: _quota,
     DISRUPTION: _disruption,
+    ENDPOINTS: endpoints_controller,
     WORKFLOW: _workflow,
     CRONWORKFLOW: _cronworkflow,
     MIRROR: _mirror,

@@ -30,7 +30,10 @@ def make_node(parts: Parts, dependencies: Dependencies, claims: Claims) -> NodeA
     settings, informers = parts.settings, parts.informers
     options, kind = settings.node, runtime_kind(settings.node.runtime)
     name = options.name or socket.gethostname().lower()
-    default = BOUNDLESS if kind.traits.boundless else machine_capacity()
+    if kind.capacity is not None:
+        default = kind.capacity(options)
+    else:
+        default = BOUNDLESS if kind.traits.boundless else machine_capacity()
     capacity = {**default, **read_amounts(options.capacity)}
     client = parts.client if parts.identities is None else parts.identities.node(name)
     services = informers.services.cache
@@ -53,7 +56,7 @@ def make_node(parts: Parts, dependencies: Dependencies, claims: Claims) -> NodeA
         informers.pods.on_change(kept_logs.pods_changed)
         parts.on_begin(kept_logs.start)
         parts.on_stop(kept_logs.close)
-    if kind.traits.on_host:
+    if kind.traits.has_outputs:
         outputs.inherit()
         informers.pods.on_change(outputs.pods_changed)
     node = NodeAgent(

@@ -21,6 +21,10 @@ DISRUPTION: Final = "disruption-controller"
 NOTIFICATION: Final = "notification-controller"
 CLUSTER_ROLES: Final = "clusterrole-aggregation-controller"
 QUOTA: Final = "resourcequota-controller"
+DEPLOYMENT: Final = "deployment-controller"
+REPLICA_SET: Final = "replicaset-controller"
+#: Writes the addresses of Services, both as Endpoints and as EndpointSlices.
+ENDPOINTS: Final = "endpoints-controller"
 WORKFLOW: Final = "workflow-controller"
 CRONWORKFLOW: Final = "cronworkflow-controller"
 #: Binds claims and provisions their volumes; also does the work of Kubernetes' controllers that
@@ -42,6 +46,9 @@ _ALIASES: Final[Mapping[str, str]] = {
     CLUSTER_ROLES: "clusterrole-aggregation",
     QUOTA: "resourcequota",
     NOTIFICATION: "notification",
+    DEPLOYMENT: "deployment",
+    REPLICA_SET: "replicaset",
+    ENDPOINTS: "endpoint",
     WORKFLOW: "workflow",
     CRONWORKFLOW: "cronworkflow",
     CLAIMS: "persistentvolume-binder",
@@ -54,8 +61,11 @@ RUN_CONTROLLERS: Final[frozenset[str]] = ALL - {
     CLAIMS,
     CRONJOB,
     CRONWORKFLOW,
+    DEPLOYMENT,
     DISRUPTION,
+    ENDPOINTS,
     QUOTA,
+    REPLICA_SET,
     WORKFLOW,
 }
 

@@ -30,12 +30,8 @@ _NO_ROUTES: Final = "nothing is routed by it"
 #: Missing effect by resource. Kinds that are mere records (PodTemplates, ControllerRevisions) are
 #: not listed, because they have no effect in a cluster either.
 WITHOUT_EFFECT: Final = {
-    "endpoints": _NO_ROUTES,
-    "endpointslices.discovery.k8s.io": _NO_ROUTES,
     "ingresses.networking.k8s.io": _NO_ROUTES,
     "networkpolicies.networking.k8s.io": "traffic is not restricted",
-    "deployments.apps": _NO_PODS,
-    "replicasets.apps": _NO_PODS,
     "statefulsets.apps": _NO_PODS,
     "daemonsets.apps": _NO_PODS,
     "horizontalpodautoscalers.autoscaling": "nothing is scaled",
@@ -67,6 +63,8 @@ _COUNTED: Final = frozenset(
         "validatingwebhookconfigurations.admissionregistration.k8s.io",
     }
 )
+#: Kinds whose rules and table are in a module of their own.
+_WORKLOADS: Final = frozenset({"deployments.apps", "replicasets.apps"})
 _NOT_CONTENT: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
@@ -77,6 +75,7 @@ class StoredStrategy(BaseStrategy):
         super().__init__(kind)
         self._is_counted = kind.resource in _COUNTED
         self._table = _TABLES.get(kind.resource)
+        self._is_workload = kind.resource in _WORKLOADS
 
     @cached_property
     def _rules(self) -> "Rules":
@@ -116,10 +115,27 @@ class StoredStrategy(BaseStrategy):
         return [f"{self.kind.kind} is stored, but has no effect here: {text}"] if text else []
 
     def columns(self) -> list[dict[str, Any]]:
+        if self._is_workload:
+            return self._workload_table[0]
         return super().columns() if self._table is None else self._table[0]
 
     def cells(self, doc: Document, now: datetime) -> list[Any]:
+        if self._is_workload:
+            return self._workload_table[1](doc, now)
         return super().cells(doc, now) if self._table is None else self._table[1](doc, now)
+
+    @cached_property
+    def _workload_table(self) -> "tuple[list[dict[str, Any]], _Cells]":
+        from onejob.api.kinds.workloads import (
+            DEPLOYMENT_COLUMNS,
+            REPLICA_SET_COLUMNS,
+            deployment_cells,
+            replica_set_cells,
+        )
+
+        if self.kind.resource == "deployments.apps":
+            return DEPLOYMENT_COLUMNS, deployment_cells
+        return REPLICA_SET_COLUMNS, replica_set_cells
 
     def _validate(self, doc: Document) -> list[FieldError]:
         """Return the missing fields, or other errors if none is missing."""

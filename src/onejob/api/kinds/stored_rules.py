@@ -38,6 +38,7 @@ from onejob.api.kinds.quota_rules import (
     check_quota,
     default_limit_range,
 )
+from onejob.api.kinds.workloads import check_deployment, check_replica_set
 from onejob.api.strategy import Document
 from onejob.objects.meta import LabelSelector
 from onejob.planning.pod.priority import system_class_problem
@@ -179,11 +180,14 @@ def _check_pod_template(doc: Document) -> list[FieldError]:
     return validate_pod_ttl((doc.get("template") or {}).get("spec") or {}, "template.spec")
 
 
-def _workload_rules(default: Callable[[Document], None]) -> Rules:
+def _workload_rules(
+    default: Callable[[Document], None],
+    check: Callable[[Document], list[FieldError]] = _check_workload,
+) -> Rules:
     return Rules(
         default=default,
         required=("spec.selector", "spec.template", "spec.template.spec.containers"),
-        check=_check_workload,
+        check=check,
         immutable=("spec.selector",),
     )
 
@@ -323,9 +327,9 @@ def _check_endpoint_slice(doc: Document) -> list[FieldError]:
 
 
 RULES: Final[Mapping[str, Rules]] = {
-    "deployments.apps": _workload_rules(_default_deployment),
+    "deployments.apps": _workload_rules(_default_deployment, check_deployment),
     "statefulsets.apps": _workload_rules(_default_stateful_set),
-    "replicasets.apps": _workload_rules(_default_replica_set),
+    "replicasets.apps": _workload_rules(_default_replica_set, check_replica_set),
     "daemonsets.apps": _workload_rules(_default_daemon_set),
     "horizontalpodautoscalers.autoscaling": Rules(
         default=_default_autoscaler,

@@ -45,6 +45,37 @@ CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
             _EVENTS,
         ),
     ),
+    "deployment-controller": (
+        "deployment-controller",
+        (
+            _rule("apps", "deployments", "get list patch update watch"),
+            _rule("apps", "deployments/status", "patch update"),
+            _rule("apps", "deployments/finalizers", "update"),
+            _rule("apps", "replicasets", "create delete get list patch update watch"),
+            _rule("core", "pods", "get list update watch"),
+            _EVENTS,
+        ),
+    ),
+    "replicaset-controller": (
+        "replicaset-controller",
+        (
+            _rule("apps", "replicasets", "get list update watch"),
+            _rule("apps", "replicasets/status", "patch update"),
+            _rule("apps", "replicasets/finalizers", "update"),
+            _rule("core", "pods", "create delete get list patch watch"),
+            _EVENTS,
+        ),
+    ),
+    "endpoint-controller": (
+        "endpoint-controller",
+        (
+            _rule("core", "pods services", "get list watch"),
+            _rule("core", "services/finalizers", "update"),
+            _rule("core", "endpoints", "create delete get list update"),
+            _rule("discovery.k8s.io", "endpointslices", "create delete get list update"),
+            _EVENTS,
+        ),
+    ),
     "workflow-controller": (
         "workflow-controller",
         (
