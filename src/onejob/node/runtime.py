@@ -180,6 +180,8 @@ class NodeContext(Struct, frozen=True):
     on_outputs: Callable[[str, str, str], None] = lambda namespace, name, uid: None
     #: Returns the folders permitted for hostPath volumes of a namespace; None for all.
     host_paths: Callable[[str], tuple[str, ...] | None] = lambda namespace: None
+    #: Folder of the volumes that are provisioned for claims.
+    claim_folders: str = ""
 
 
 class LimitsInForce(Struct, frozen=True):
