@@ -225,6 +225,7 @@ def _export_audit(plane: ControlPlane, auditor: "Auditor") -> None:
 def _dashboard(
     plane: ControlPlane, sessions: Sessions, authorizer: Authorizer, pods: PodSources
 ) -> "DashboardPages":
+    from onejob.dashboard.causes import Causes
     from onejob.dashboard.files import Files
     from onejob.dashboard.pages import DashboardPages
     from onejob.dashboard.queues import Queues
@@ -241,7 +242,8 @@ def _dashboard(
         progress=OutputFiles(plane.settings.data_dir).progress,
     )
     queues = Queues(plane.client, plane.clock)
-    return DashboardPages(sessions, authorizer, summaries, queues, Files(), pods.logs)
+    causes = Causes(plane.client, summaries, pods.logs)
+    return DashboardPages(sessions, authorizer, summaries, queues, causes, Files(), pods.logs)
 
 
 def _pod_sources(plane: ControlPlane) -> PodSources:

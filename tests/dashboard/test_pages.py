@@ -172,6 +172,33 @@ def test_a_job_is_explained_as_why_has_it(signed_in: Browser, namespace: OnejobN
     assert (pod["phase"], pod["exitCode"]) == ("Failed", 4)
 
 
+def test_cause_of_a_failed_job_is_its_exit_code_and_last_line(
+    signed_in: Browser, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_job("told", "echo start; echo no space left >&2; exit 5", backoffLimit=0))
+    namespace.create(a_job("good", "true"))
+    for name in ("told", "good"):
+        namespace.wait_for_job(name)
+    told, good = f"{namespace.name}/told", f"{namespace.name}/good"
+    path = f"/ui/api/causes?job={told}&job={good}&job={namespace.name}/absent"
+    assert signed_in.ask("GET", path)[1]["causes"] == {
+        told: {"text": "exit code 5: no space left", "blocked": False},
+        good: {"text": "", "blocked": False},
+    }
+    assert signed_in.ask("GET", path, headers={"Impersonate-User": "bob"})[0] == 403
+    for verb, resource in (("get", "jobs"), ("list", "pods")):
+        rule = {"apiGroups": ["", "batch"], "resources": [resource], "verbs": [verb]}
+        _allow(namespace, "erin", rule)
+    # Without permission to read logs.
+    _, answer = signed_in.ask("GET", path, headers={"Impersonate-User": "erin"})
+    assert answer["causes"][told]["text"] == "exit code 5"
+
+
+@pytest.mark.parametrize("query", ["", "job=x", "job=/x", "&".join(["job=a/b"] * 101)])
+def test_wrong_question_for_causes_is_refused(signed_in: Browser, query: str) -> None:
+    assert signed_in.ask("GET", f"/ui/api/causes?{query}")[0] == 400
+
+
 def test_a_back_off_has_a_time_to_count_down_to(
     signed_in: Browser, namespace: OnejobNamespace
 ) -> None:
@@ -221,6 +248,10 @@ def test_rerun_creates_job_of_failed_indexes(
     assert (document["metadata"]["name"], document["spec"]["completions"]) == ("some-rerun-1", 3)
     _, rest = signed_in.ask("GET", f"{path}?failedOnly=true")
     assert rest["documents"][0]["spec"]["completions"] == 1
+    _, last = signed_in.ask("GET", f"{path}?fromIndex=2")
+    assert last["documents"][0]["metadata"]["annotations"]["onejob.dev/rerun-indexes"] == "2"
+    for wrong in ("3", "-1", "x"):
+        assert signed_in.ask("GET", f"{path}?fromIndex={wrong}")[0] == 400
 
 
 def test_a_rerun_shows_no_config_map_that_one_may_not_read(

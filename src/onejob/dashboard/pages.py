@@ -16,6 +16,7 @@ from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import Response, error_response, json_response, text_response
 from onejob.api.http.routing import PageNotFound
 from onejob.api.sessions.pod_streams import LogSource, log_options
+from onejob.dashboard.causes import Causes
 from onejob.dashboard.files import MISSING, SAFETY_HEADERS, Files
 from onejob.dashboard.log_stream import merged_logs
 from onejob.dashboard.queues import SECRETS, Queues
@@ -49,6 +50,7 @@ _SIGN_IN_BYTES: Final = 4096
 _SIGN_IN_SECONDS: Final = 10.0
 _FRAMES: Final = b"application/octet-stream"
 _MAX_LOGS: Final = 100
+_MAX_CAUSES: Final = 100
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _SIGN_IN_AGAIN: Final = "the session has ended: run `onejob ui` to sign in again"
 
@@ -68,10 +70,12 @@ class DashboardPages:
         authorizer: Authorizer,
         summaries: Summaries,
         queues: Queues,
+        causes: Causes,
         files: Files,
         logs: LogSource | None,
     ) -> None:
         self._queues = queues
+        self._causes = causes
         self._sessions = sessions
         self._authorizer = authorizer
         self._summaries = summaries
@@ -126,6 +130,8 @@ class DashboardPages:
                 return self._current_user(request)
             case ("codes",):
                 return self._new_code(request, credentials)
+            case ("causes",):
+                return await self._causes_of(request)
             case ("jobs", namespace, name):
                 return await self._job(request, Key(JOBS, namespace, name))
             case ("pods", namespace, name):
@@ -211,6 +217,29 @@ class DashboardPages:
         self._require(request, "list", Key(PODS, key.namespace, ""))
         return json_response(await self._summaries.job(key))
 
+    async def _causes_of(self, request: UserRequest) -> Response:
+        """Return the causes of the requested Jobs' states, if the user may read them and their
+        Pods. Last lines of logs are left out if the user may not read logs."""
+        _require_method(request, "GET")
+        asked = request.query.get("job", ())
+        if not 0 < len(asked) <= _MAX_CAUSES:
+            raise BadRequest(f"specify 1 to {_MAX_CAUSES} Jobs")
+        keys = []
+        for text in asked:
+            namespace, slash, name = text.partition("/")
+            if not slash or not namespace or not name:
+                raise BadRequest(f"job={text}: expected NAMESPACE/NAME")
+            keys.append(Key(JOBS, namespace, name))
+        for key in keys:
+            self._require(request, "get", key)
+        for namespace in {key.namespace for key in keys}:
+            self._require(request, "list", Key(PODS, namespace, ""))
+
+        def may_read_log(pod: Key) -> bool:
+            return self._may(request, "get", pod, "log")
+
+        return json_response({"causes": await self._causes.of(keys, may_read_log)})
+
     async def _index(self, request: UserRequest, key: Key, text: str) -> Response:
         """Return the Pods of an index, if the user may read the Job and its Pods."""
         _require_method(request, "GET")
@@ -246,12 +275,18 @@ class DashboardPages:
         _require_method(request, "GET")
         self._require(request, "get", key)
         failed_only = flag(request.query, "failedOnly")
+        text = first(request.query, "fromIndex")
+        from_index = read_index(text)
+        if text and from_index is None:
+            raise BadRequest(f"fromIndex={text}: expected an index such as 0 or 17")
 
         def require_get(other: Key) -> None:
             self._require(request, "get", other)
 
         try:
-            documents = await self._summaries.rerun(key, failed_only, require_get)
+            documents = await self._summaries.rerun(
+                key, failed_only=failed_only, from_index=from_index, require_get=require_get
+            )
             return json_response({"documents": documents})
         except BadInput as error:
             raise BadRequest("; ".join(error.lines)) from None
@@ -279,11 +314,7 @@ class DashboardPages:
         self._require(request, "list", Key(JOBS, namespace, ""))
 
         def may_get(key: Key) -> bool:
-            wanted = _attributes_of("get", key)
-            allowed = self._authorizer.authorize(request.user, wanted).allowed
-            if allowed:
-                request.audit_as(wanted)
-            return allowed
+            return self._may(request, "get", key)
 
         return json_response(await self._queues.queue(namespace, may_get))
 
@@ -319,6 +350,14 @@ class DashboardPages:
         options = log_options({**request.query, "timestamps": ["true"]}, wanted[0][0])
         frames = merged_logs(self._logs, namespace, wanted, options)
         return Response(200, frames, _FRAMES, endless=options.follow)
+
+    def _may(self, request: UserRequest, verb: str, key: Key, subresource: str = "") -> bool:
+        """Return whether the user may do this; if so, it is audited as `_require` does."""
+        wanted = _attributes_of(verb, key, subresource)
+        allowed = self._authorizer.authorize(request.user, wanted).allowed
+        if allowed:
+            request.audit_as(wanted)
+        return allowed
 
     def _require(self, request: UserRequest, verb: str, key: Key, subresource: str = "") -> None:
         """Authorise and audit the request as the equivalent API request. Raises Forbidden."""

@@ -200,19 +200,26 @@ class Summaries:
     # --- objects for the page to create ---------------------------------------------------
 
     async def rerun(
-        self, key: Key, failed_only: bool, require_get: Callable[[Key], None]
+        self,
+        key: Key,
+        *,
+        failed_only: bool,
+        from_index: int | None,
+        require_get: Callable[[Key], None],
     ) -> list[Document]:
         """Return the documents to create in order to run a Job again.
 
-        `require_get` raises if the user may not read an object that the Job refers to. Raises
-        NotFound and BadInput.
+        `from_index` is the first index to run, or None. `require_get` raises if the user may not
+        read an object that the Job refers to. Raises NotFound and BadInput.
         """
         job: Document = msgspec.json.decode(await self._client.get(key))
         jobs = await job_documents(self._client, key.namespace, lambda document: True)
         taken = {_read_name(document).metadata.name for document in jobs}
         parameters = await self._parameters(key, job, require_get)
         # A megabyte of parameters takes seconds, which would block the event loop.
-        return await asyncio.to_thread(rerun, job, parameters, taken=taken, failed_only=failed_only)
+        return await asyncio.to_thread(
+            rerun, job, parameters, taken=taken, failed_only=failed_only, from_index=from_index
+        )
 
     async def rerun_workflow(self, key: Key, from_task: str, failed_only: bool) -> Document:
         """Return the document to create in order to run a workflow again.
@@ -386,4 +393,5 @@ def _explanation_document(explanation: Explanation, now: datetime) -> Document:
         "next": explanation.next,
         "notes": explanation.notes,
         "shownFailure": explanation.shown_failure,
+        "blocked": explanation.blocked,
     }

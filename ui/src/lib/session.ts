@@ -11,6 +11,8 @@ export interface Who {
   groups: string[];
   version: string;
   localZone: string;
+  /** Whether nothing can be changed, as in kept runs. */
+  readOnly?: boolean;
 }
 
 /** undefined: not asked yet; null: nobody is signed in. */
