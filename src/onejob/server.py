@@ -229,6 +229,7 @@ def _dashboard(
     from onejob.dashboard.files import Files
     from onejob.dashboard.pages import DashboardPages
     from onejob.dashboard.queues import Queues
+    from onejob.dashboard.results import Results
     from onejob.dashboard.summaries import Summaries
 
     assert pods.logs is not None, "every server has logs"
@@ -243,7 +244,10 @@ def _dashboard(
     )
     queues = Queues(plane.client, plane.clock)
     causes = Causes(plane.client, summaries, pods.logs)
-    return DashboardPages(sessions, authorizer, summaries, queues, causes, Files(), pods.logs)
+    results = Results(plane.client, plane.store, plane.clock)
+    return DashboardPages(
+        sessions, authorizer, summaries, queues, causes, results, Files(), pods.logs
+    )
 
 
 def _pod_sources(plane: ControlPlane) -> PodSources:

@@ -13,7 +13,7 @@ from playwright.sync_api import sync_playwright
 
 from onejob.testing import OnejobServer
 from tests.ui.browsers import launch
-from tests.ui.demo import fill, fill_workflows, sign_in_address
+from tests.ui.demo import fill, fill_workflows, sign_in_address, sweep
 from tests.ui.states import LONG_NAME, fill_states, report_indexes
 
 _PAGES = {
@@ -22,6 +22,7 @@ _PAGES = {
     "job": "#/jobs/{ns}/render",
     "job-failed": "#/jobs/{ns}/train",
     "job-backoff": "#/jobs/{ns}/crawl-news",
+    "results": "#/jobs/{ns}/sweep?tab=results",
     "pods": "#/jobs/{ns}/train?tab=pods",
     "logs": "#/jobs/{ns}/render?tab=logs",
     "yaml": "#/jobs/{ns}/train?tab=yaml",
@@ -79,6 +80,7 @@ def main(folder: Path, only: set[str]) -> None:
             _take(server, namespace.name, folder, only, _EMPTY)
             fill(namespace)
             fill_workflows(namespace)
+            sweep(namespace)
             _take(server, namespace.name, folder, only, _PAGES)
             fill_states(namespace)
             report_indexes(namespace)

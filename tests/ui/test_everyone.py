@@ -26,6 +26,7 @@ PAGES = {
     "job": "/jobs/{ns}/train",
     "pods": "/jobs/{ns}/train?tab=pods",
     "logs": "/jobs/{ns}/render?tab=logs",
+    "results": "/jobs/{ns}/train?tab=results",
     "yaml": "/jobs/{ns}/train?tab=yaml",
     "workflows": "/workflows?namespace={flows}",
     "workflow": "/workflows/{flows}/training",

@@ -19,6 +19,7 @@ from tests.ui.demo import (
     delete_pod,
     limits,
     sign_in_address,
+    sweep,
 )
 
 Open = Callable[[str], Page]
@@ -288,6 +289,33 @@ def test_a_job_is_run_once_more(open_dashboard: Open, namespace: OnejobNamespace
     expect(page.get_by_role("heading", name="again-rerun-2")).to_be_visible()
     assert namespace.wait_for_job("again-rerun-2") == "Complete"
     assert namespace.logs("again-rerun-2") == "index 2\n"
+
+
+def test_results_of_a_sweep_are_sorted_filtered_and_saved_as_csv(
+    open_dashboard: Open, namespace: OnejobNamespace, downloads: Path
+) -> None:
+    sweep(namespace)
+    page = open_dashboard(f"/jobs/{namespace.name}/sweep")
+    page.get_by_role("link", name="Results").click()
+    table = page.get_by_role("table", name="Results")
+    rows = table.locator("tbody tr")
+    expect(rows).to_have_count(4)
+    expect(page.get_by_text("4 rows, 1 failed, 3 succeeded")).to_be_visible()
+    table.get_by_role("button", name="loss").click()
+    # By value, not as text; a row without a result comes first.
+    expect(rows.nth(0)).to_contain_text("Failed")
+    expect(rows.nth(1)).to_contain_text(re.compile(r"Succeeded.*1$"))
+    expect(rows.nth(3)).to_contain_text(re.compile(r"Succeeded.*9$"))
+    page.get_by_label("Filter by state").select_option("Failed")
+    expect(rows).to_have_count(1)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download CSV").click()
+    saved.value.save_as(downloads / "sweep.csv")
+    lines = (downloads / "sweep.csv").read_text().splitlines()
+    assert lines[0].startswith("index,seed,lr,state,exit,seconds,cpu_seconds,peak_memory_bytes")
+    assert lines[4].startswith("3,3,2,Failed,3,")
+    page.get_by_role("link", name="Pod of index 3").click()
+    expect(page.get_by_role("heading", name=re.compile("sweep-3"))).to_be_visible()
 
 
 def test_an_empty_list_has_a_next_step(open_dashboard: Open, namespace: OnejobNamespace) -> None:

@@ -20,6 +20,7 @@ from onejob.dashboard.causes import Causes
 from onejob.dashboard.files import MISSING, SAFETY_HEADERS, Files
 from onejob.dashboard.log_stream import merged_logs
 from onejob.dashboard.queues import SECRETS, Queues
+from onejob.dashboard.results import Results
 from onejob.dashboard.sessions import (
     CODE_SECONDS,
     MAX_SESSION_SECONDS,
@@ -30,6 +31,7 @@ from onejob.dashboard.sessions import (
     set_cookie,
 )
 from onejob.dashboard.summaries import Summaries
+from onejob.diagnosis.result_table import as_csv
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, WORKFLOWS, Key
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.indexes import read_index
@@ -71,11 +73,13 @@ class DashboardPages:
         summaries: Summaries,
         queues: Queues,
         causes: Causes,
+        results: Results,
         files: Files,
         logs: LogSource | None,
     ) -> None:
         self._queues = queues
         self._causes = causes
+        self._results = results
         self._sessions = sessions
         self._authorizer = authorizer
         self._summaries = summaries
@@ -138,6 +142,8 @@ class DashboardPages:
                 return await self._pod(request, Key(PODS, namespace, name))
             case ("jobs", namespace, name, "indexes", index):
                 return await self._index(request, Key(JOBS, namespace, name), index)
+            case ("jobs", namespace, name, "results"):
+                return await self._results_of(request, Key(JOBS, namespace, name))
             case ("jobs", namespace, name, "rerun"):
                 return await self._rerun(request, Key(JOBS, namespace, name))
             case ("cronjobs",):
@@ -249,6 +255,20 @@ class DashboardPages:
         if index is None:
             raise BadRequest(f"{text}: expected an index such as 0 or 17")
         return json_response(await self._summaries.index(key, index))
+
+    async def _results_of(self, request: UserRequest, key: Key) -> Response:
+        """Return the results of a Job as JSON or, for `?format=csv`, as CSV."""
+        _require_method(request, "GET")
+        self._require(request, "get", key)
+        self._require(request, "list", Key(PODS, key.namespace, ""))
+
+        def require_get(other: Key) -> None:
+            self._require(request, "get", other)
+
+        found = await self._results.of(key, require_get)
+        if first(request.query, "format") == "csv":
+            return Response(200, as_csv(found.results).encode(), b"text/csv; charset=utf-8")
+        return json_response(found.document)
 
     async def _pod(self, request: UserRequest, key: Key) -> Response:
         """Return the summary of a Pod, if the user may read it."""
