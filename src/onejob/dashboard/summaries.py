@@ -158,6 +158,10 @@ class Summaries:
         self._kept[key] = _Kept(job.metadata.uid, job.finished, until, summary)
         return self._kept[key]
 
+    async def uid(self, key: Key) -> str:
+        """Return the UID of an object. Raises NotFound."""
+        return _read_name(await self._client.get(key)).metadata.uid
+
     async def pod(self, key: Key) -> Document:
         """Return the explanation of a Pod. Raises NotFound."""
         pod: Document = msgspec.json.decode(await self._client.get(key))

@@ -14,6 +14,7 @@ import { askDelete, askRerun, askSuspend, JobActions } from "../parts/job-action
 import { Logs } from "../parts/logs";
 import { ReportedProgress } from "../parts/reported";
 import { type Column, Table } from "../parts/table";
+import { Usage } from "../parts/usage";
 import { Why } from "../parts/why";
 
 const YamlView = lazy(() => import("../parts/yaml-view").then((m) => ({ default: m.YamlView })));
@@ -140,6 +141,7 @@ function Summary({ job, summary, refused }: { job: Job; summary: JobSummary | un
           <IndexGrid job={job} summary={summary} open={openIndex} />
         </Section>
       )}
+      <Usage path={`/ui/api/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(job.metadata.name)}`} title={job.metadata.name} running={(job.status?.ready ?? 0) > 0} />
       {summary && (
         <Section title="Pods over time" note={podsNote(summary)}>
           {summary.pods.length ? <Gantt pods={summary.pods} open={(pod) => logsOf(pod.name)} />
