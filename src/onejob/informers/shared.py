@@ -153,6 +153,27 @@ class SharedInformers:
         )
         return self._register(SERVICES, informer)
 
+    def viewed(
+        self,
+        resource: str,
+        read: Callable[[bytes], Any],
+        index_entries: Callable[[Any], Sequence[IndexEntry]] | None = None,
+    ) -> "Informer[Any]":
+        """Return the informer of a resource with a view of its own, created on first use.
+
+        Access it before `metadata` of this resource, which would create one without that view.
+        """
+        if resource not in self._informers:
+            informer: Informer[Any] = Informer(
+                self._client,
+                Selection(resource, self._namespace),
+                read,
+                lambda view: Key(resource, view.metadata.namespace, view.metadata.name),
+                index_entries=index_entries,
+            )
+            self._register(resource, informer)
+        return self._informers[resource]
+
     def metadata(self, resource: str) -> "Informer[Any]":
         """Return an informer whose views have at least `metadata`.
 
@@ -173,17 +194,7 @@ class SharedInformers:
             case "cronworkflows.onejob.dev":
                 return self.cronworkflows
             case _:
-                if resource not in self._informers:
-                    self._register(
-                        resource,
-                        Informer(
-                            self._client,
-                            Selection(resource, self._namespace),
-                            _read_any,
-                            lambda view: Key(resource, view.metadata.namespace, view.metadata.name),
-                        ),
-                    )
-                return self._informers[resource]
+                return self.viewed(resource, _read_any)
 
     async def begin(self) -> None:
         """Fetch the first page of each first list, so that no change from here on is missed.

@@ -47,12 +47,18 @@ class WriteOptions(Struct, frozen=True):
     field_manager: str = ""
     #: Strict, Warn or Ignore.
     field_validation: str = "Warn"
+    #: Field manager and validation as the client named them, for admission.
+    given: tuple[tuple[str, str], ...] = ()
     force: bool = False
     #: Set by onejob's own writers: their documents are clean by construction, so pruning and schema
     #: checks are skipped, and no managedFields are kept (both cost more than the write).
     trusted: bool = False
     #: Called before an apply creates a missing object; raises Forbidden. None allows the creation.
     require_create: Callable[[], None] | None = None
+    #: Kind of the client's request, if it is stored as another one.
+    requested: Kind | None = None
+    #: Whether dynamic admission has evaluated the write already.
+    admitted: bool = False
 
 
 class ListOptions(Struct, frozen=True):
@@ -86,6 +92,10 @@ class DeleteOptions(Struct, frozen=True):
     resource_version: str = ""
     #: True to delete an object whose document is unreadable, regardless of its contents.
     despite_damage: bool = False
+    #: Kind of the client's request, if it is stored as another one.
+    requested: Kind | None = None
+    #: Whether all objects of a selection are deleted: the request has no name.
+    collective: bool = False
 
 
 class Variation(msgspec.Struct, frozen=True, gc=False):

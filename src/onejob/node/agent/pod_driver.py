@@ -71,6 +71,7 @@ from onejob.planning.pod.status import NodeFacts
 from onejob.wire.errors import ApiError, Conflict, NotFound
 
 if TYPE_CHECKING:
+    from onejob.node.agent.claims import ClaimHolds
     from onejob.node.agent.gangs import GangSource
 
 log = logging.getLogger(__name__)
@@ -121,6 +122,7 @@ class PodDriver:
         node: NodeView,
         pods: Informer[Pod],
         gangs: "GangSource | None" = None,
+        make_claims: "Callable[[], ClaimHolds] | None" = None,
     ) -> None:
         self._runtime = runtime
         self._writer = writer
@@ -131,7 +133,9 @@ class PodDriver:
         self._machine = PodMachine(node_name, NodeFacts(runtime.name, ip), runtime.traits)
         self._states: dict[str, PodState] = {}
         self._busy = 0
-        self.binder = Binder(node, writer, scheduler_recorder, clock, self._place, gangs)
+        self.binder = Binder(
+            node, writer, scheduler_recorder, clock, self._place, gangs, make_claims
+        )
         self.volumes = VolumeRefresh(runtime, self.warn)
         self._prober = Prober(runtime, clock, self._is_current, self._dispatch, self.warn)
         self._hooks = Hooks(runtime, clock, self.warn)

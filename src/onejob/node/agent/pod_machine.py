@@ -485,9 +485,9 @@ def _is_deleted_sooner(state: Active, observed: ObservedPod) -> bool:
 
 
 def _awaits_start(state: Active) -> bool:
-    """Return whether a container is being started."""
+    """Return whether a container is being started, without waiting for resources."""
     for seen in state.containers.values():
-        if seen.stage == "starting" and not seen.post_start_began:
+        if seen.stage == "starting" and not seen.post_start_began and seen.blocked is None:
             return True
     return False
 
