@@ -260,7 +260,12 @@ class LocalClient:
         if self._trusted:
             if type(op) is Create and op.resource == PODS and b'"generateName"' in op.body:
                 return self._create_pods
-            if type(op) is Patch and op.key.resource == PODS and op.type == "strategic":
+            if (
+                type(op) is Patch
+                and op.key.resource == PODS
+                and op.type == "strategic"
+                and op.subresource != "resize"
+            ):
                 return self._patch_statuses if op.subresource else self._patch_pods
         return self._stage_singly
 
