@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from onejob.objects.pod_spec import Container, NodePod, NodePodSpec, Resources
+from onejob.objects.pod_spec import Container, NodePod, NodePodSpec, QuantityText, Resources
 from onejob.planning.pod.resizing import (
     Action,
     Refusal,
