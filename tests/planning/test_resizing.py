@@ -17,9 +17,7 @@ from onejob.planning.pod.resizing import (
 NODE = {"cpu": 4000, "memory": 1000, "pods": 10}
 
 
-def a_pod(
-    requests: dict[str, str], limits: dict[str, str] | None = None, **spec: object
-) -> NodePod:
+def a_pod(requests: dict[str, QuantityText], **spec: object) -> NodePod:
     container = Container(name="c", resources=Resources(requests=requests))
     return NodePod(spec=msgspec.structs.replace(NodePodSpec(containers=(container,)), **spec))
 
