@@ -1,5 +1,5 @@
-# Targets install their dependencies into .venv; only `podman`, `btrfs`, `chromium` and `prometheus`
-# install system packages.
+# Targets install their dependencies into .venv; only `podman`, `slurm`, `btrfs`, `chromium` and
+# `prometheus` install system packages.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -104,6 +104,15 @@ endef
 ##@ Develop
 podman: ## install podman for its tests (as root, with apt-get)
 	$(call install,podman runc busybox,podman runc busybox-static,its tests)
+
+.PHONY: slurm slurm-stop
+SLURM := $(or $(TMPDIR),/tmp)/onejob-slurm
+slurm: $(STAMP) ## install Slurm for its tests and start a small cluster (as root, with apt-get)
+	$(call install,slurmctld slurmd sbatch munged,slurm-wlm munge,its tests)
+	@$(BIN)/python -m tests.slurm.cluster start $(SLURM)
+
+slurm-stop: # stop the cluster of `make slurm`
+	@$(BIN)/python -m tests.slurm.cluster stop $(SLURM)
 
 .PHONY: btrfs
 btrfs: # for tests of full disks, which btrfs reports differently
@@ -234,7 +243,7 @@ big-job: setup ## run Jobs of 100,000 completions in both modes and watch every 
 
 ##@ Test
 .PHONY: workflow-oracle
-workflow-oracle: setup ## compare the workflow planner with its oracle on all graphs of five tasks
+workflow-oracle: setup ## compare the workflow planner with its oracle on all graphs of five tasks, and random ones
 	$(BIN)/python -m tests.planning.workflow_run $(ORACLE)
 
 sim: setup ## run the whole control plane in virtual time with random faults
@@ -291,7 +300,7 @@ e2e-controllers: setup ## run the real JobSet and Kueue managers, built with Go,
 	$(BIN)/python -m tests.managers
 
 .PHONY: peer-suites
-peer-suites: setup ## run JobSet's own integration suites against onejob envtest-assets (SUITE=jobset-webhook)
+peer-suites: setup ## run suites of JobSet, Kueue, Trainer, KubeRay and mpi-operator on onejob and kube-apiserver (SUITE=NAME)
 	$(BIN)/python -m tests.managers.suites $(SUITE)
 
 .PHONY: fabric8 spark ansible
@@ -378,6 +387,10 @@ upstream-bench: upstream ## compare onejob controller with kube-controller-manag
 
 upstream-failover: upstream ## run two replicas of onejob controller and kill the leader repeatedly
 	$(BIN)/python -m tests.upstream.failover $(FAILOVER)
+
+.PHONY: workflow-upstream
+workflow-upstream: upstream ## run workflows on a real Kubernetes, kill onejob controller and delete Jobs
+	$(BIN)/python -m tests.upstream.workflows $(WORKFLOWS)
 
 upstream-outage: upstream ## run onejob controller while the API server and the network fail
 	$(BIN)/python -m tests.upstream.outage $(OUTAGE)

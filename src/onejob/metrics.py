@@ -17,6 +17,7 @@ RemovalReason: TypeAlias = Literal["terminated", "orphaned", "out-of-service", "
 AdmissionPlugin: TypeAlias = Literal[
     "Confinement",
     "LimitRanger",
+    "PersistentVolumeClaimResize",
     "PodResizeValidator",
     "PodSecurity",
     "Priority",
@@ -30,8 +31,12 @@ QueueName: TypeAlias = Literal[
     "ttl_jobs_to_delete",
     "pending_deadline",
     "disruption",
+    "deployment",
+    "replicaset",
+    "endpoint",
     "workflow",
     "cronworkflow",
+    "claims",
 ]
 TaskState: TypeAlias = Literal["Complete", "Failed", "Skipped"]
 

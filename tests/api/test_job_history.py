@@ -47,6 +47,12 @@ async def history(plane: ControlPlane, name: str = "j") -> list[PodRecord]:
     return msgspec.convert(document["pods"], list[PodRecord])
 
 
+async def dropped(plane: ControlPlane, name: str = "j") -> int:
+    found = JobRecords(plane.service, None)
+    number: int = (await found.history(await found.job("default", name), None))["dropped"]
+    return number
+
+
 async def test_history_is_the_same_before_and_after_removal(tmp_path: Path) -> None:
     async with a_plane(tmp_path) as plane:
         await run_job(plane, completions=3, parallelism=3, completionMode="Indexed")
@@ -102,8 +108,10 @@ async def test_only_newest_records_are_kept(
         kept = {pod.name for pod in plane.service.history.deleted_pods("default", uid)}
         assert kept == set(names[6:])
         assert plane.store.count(records.HISTORIES) == 2
+        assert await dropped(plane) == 6
     async with a_plane(tmp_path) as plane:
         # Continues where the earlier process stopped.
+        assert await dropped(plane) == 6
         await run_job(plane, "other")
         assert {pod.name for pod in await history(plane)} == kept
 
@@ -117,6 +125,14 @@ async def test_total_number_of_records_is_bounded(
             await run_job(plane, name)
         await delete_pods(plane)
         assert plane.store.count(records.HISTORIES) == 2
+        assert sorted([await dropped(plane, name) for name in ("a", "b", "c")]) == [0, 0, 1]
+        # Room is made by the removal of a Job.
+        full = [name for name in ("a", "b", "c") if not await dropped(plane, name)]
+        await plane.client.write(Delete(Key(JOBS, "default", full[0]), "Background"))
+        await run_job(plane, "d")
+        await delete_pods(plane)
+        assert [pod.deleted for pod in await history(plane, "d")] == [True]
+        assert await dropped(plane, "d") == 0
 
 
 async def test_removed_job_leaves_no_records(tmp_path: Path) -> None:

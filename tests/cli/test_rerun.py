@@ -11,7 +11,7 @@ from onejob.cli.manifests.job_from_command import CommandJob, job_document
 from onejob.cli.manifests.params import add_parameters
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.parameter_rows import rows_of
-from onejob.planning.job.rerun import rerun
+from onejob.planning.job.rerun import RERUN_INDEXES, rerun
 from tests.cli.command_line import CommandLine, job_yaml
 
 
@@ -99,6 +99,25 @@ def test_a_repetition_is_repeated_itself() -> None:
     assert second["metadata"]["labels"]["onejob.dev/lineage"] == "x"
     assert second["metadata"]["annotations"]["onejob.dev/rerun-indexes"] == "4,9"
     assert [index_seen(second, own) for own in range(2)] == ["4 $x\n", "9 $x\n"]
+
+
+def test_rerun_from_an_index_counts_as_in_the_first_job() -> None:
+    (first,) = rerun(indexed(10), None, from_index=7)
+    assert first["metadata"]["annotations"][RERUN_INDEXES] == "7-9"
+    (second,) = rerun(first, None, taken={"x", "x-rerun-1"}, from_index=9)
+    assert second["metadata"]["annotations"][RERUN_INDEXES] == "9"
+    assert second["spec"]["completions"] == 1
+
+
+def test_rerun_from_an_index_is_rejected_without_such_an_index() -> None:
+    with pytest.raises(BadInput, match="no index 10"):
+        rerun(indexed(10), None, from_index=10)
+    plain = indexed(3)
+    del plain["spec"]["completionMode"]
+    with pytest.raises(BadInput, match="no indexes"):
+        rerun(plain, None, from_index=0)
+    with pytest.raises(BadInput, match="remaining indexes can be selected"):
+        rerun(indexed(2**31 - 1), None, from_index=5)
 
 
 def test_completions_that_are_missing_are_repeated() -> None:

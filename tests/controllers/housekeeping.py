@@ -34,6 +34,7 @@ from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.objects.workflow import CRONWORKFLOW
+from onejob.planning.names import WORKFLOW_START_FINALIZER
 from onejob.virtual_time import NOON
 from onejob.wire.errors import ApiError, Expired, NotFound
 from tests import build
@@ -230,6 +231,9 @@ async def a_house(
                 lambda: WorkflowController(
                     context, new_series=(lambda: StagedWrites(client)) if staged else None
                 ),
+            )
+            house.workflows.also_for(
+                informers.jobs, lambda job: WORKFLOW_START_FINALIZER in job.metadata.finalizers
             )
             runs.append(house.workflows.run)
         if "cronworkflows" in which:

@@ -11,7 +11,7 @@ import pytest
 
 from onejob.testing import OnejobNamespace, OnejobServer
 from tests.dashboard.support import Browser
-from tests.ui.demo import a_cronjob, a_job, a_task, a_workflow
+from tests.ui.demo import a_cronjob, a_job, a_task, a_workflow, sweep
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +172,33 @@ def test_a_job_is_explained_as_why_has_it(signed_in: Browser, namespace: OnejobN
     assert (pod["phase"], pod["exitCode"]) == ("Failed", 4)
 
 
+def test_cause_of_a_failed_job_is_its_exit_code_and_last_line(
+    signed_in: Browser, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_job("told", "echo start; echo no space left >&2; exit 5", backoffLimit=0))
+    namespace.create(a_job("good", "true"))
+    for name in ("told", "good"):
+        namespace.wait_for_job(name)
+    told, good = f"{namespace.name}/told", f"{namespace.name}/good"
+    path = f"/ui/api/causes?job={told}&job={good}&job={namespace.name}/absent"
+    assert signed_in.ask("GET", path)[1]["causes"] == {
+        told: {"text": "exit code 5: no space left", "blocked": False},
+        good: {"text": "", "blocked": False},
+    }
+    assert signed_in.ask("GET", path, headers={"Impersonate-User": "bob"})[0] == 403
+    for verb, resource in (("get", "jobs"), ("list", "pods")):
+        rule = {"apiGroups": ["", "batch"], "resources": [resource], "verbs": [verb]}
+        _allow(namespace, "erin", rule)
+    # Without permission to read logs.
+    _, answer = signed_in.ask("GET", path, headers={"Impersonate-User": "erin"})
+    assert answer["causes"][told]["text"] == "exit code 5"
+
+
+@pytest.mark.parametrize("query", ["", "job=x", "job=/x", "&".join(["job=a/b"] * 101)])
+def test_wrong_question_for_causes_is_refused(signed_in: Browser, query: str) -> None:
+    assert signed_in.ask("GET", f"/ui/api/causes?{query}")[0] == 400
+
+
 def test_a_back_off_has_a_time_to_count_down_to(
     signed_in: Browser, namespace: OnejobNamespace
 ) -> None:
@@ -221,6 +248,38 @@ def test_rerun_creates_job_of_failed_indexes(
     assert (document["metadata"]["name"], document["spec"]["completions"]) == ("some-rerun-1", 3)
     _, rest = signed_in.ask("GET", f"{path}?failedOnly=true")
     assert rest["documents"][0]["spec"]["completions"] == 1
+    _, last = signed_in.ask("GET", f"{path}?fromIndex=2")
+    assert last["documents"][0]["metadata"]["annotations"]["onejob.dev/rerun-indexes"] == "2"
+    for wrong in ("3", "-1", "x"):
+        assert signed_in.ask("GET", f"{path}?fromIndex={wrong}")[0] == 400
+
+
+def test_results_continue_those_of_the_job_that_was_rerun(
+    signed_in: Browser, namespace: OnejobNamespace
+) -> None:
+    sweep(namespace)
+    path = f"/ui/api/jobs/{namespace.name}"
+    _, found = signed_in.ask("GET", f"{path}/sweep/results")
+    assert (found["parameters"], found["columns"]) == (["seed", "lr"], ["loss"])
+    assert [row["state"] for row in found["rows"]] == [*["Succeeded"] * 3, "Failed"]
+    assert [row["values"] for row in found["rows"]] == [["9"], ["5"], ["1"], [""]]
+    _, rest = signed_in.ask("GET", f"{path}/sweep/rerun?failedOnly=true")
+    for document in rest["documents"]:
+        namespace.create(document)
+    namespace.wait_for_job("sweep-rerun-1")
+    _, again = signed_in.ask("GET", f"{path}/sweep-rerun-1/results")
+    assert [row["params"] for row in again["rows"]] == [row["params"] for row in found["rows"]]
+    assert [row["attempts"] for row in again["rows"]] == [1, 1, 1, 2]
+    assert again["complete"]
+    # Kept results are not for users who may not read the parameters.
+    for verb, resource in (("get", "jobs"), ("list", "pods")):
+        rule = {"apiGroups": ["", "batch"], "resources": [resource], "verbs": [verb]}
+        _allow(namespace, "frank", rule)
+    frank = {"Impersonate-User": "frank"}
+    status, answer = signed_in.ask("GET", f"{path}/sweep-rerun-1/results", headers=frank)
+    assert (status, "configmaps" in answer["message"]) == (403, True)
+    status, text = signed_in.ask("GET", f"{path}/sweep/results?format=csv")
+    assert (status, text.split(b"\n")[4].startswith(b"3,3,2,Failed,3,")) == (200, True)
 
 
 def test_a_rerun_shows_no_config_map_that_one_may_not_read(

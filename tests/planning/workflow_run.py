@@ -1,6 +1,6 @@
 """All small graphs and many random ones against the oracle: `make workflow-oracle`.
 
-python -m tests.planning.workflow_run [--part N/M] [--random COUNT]
+python -m tests.planning.workflow_run [--part N/M] [--random COUNT] [--first-random SEED]
 """
 
 import argparse
@@ -27,6 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", default="1/1", help="every Mth graph, beginning with the Nth")
     parser.add_argument("--random", type=int, default=100_000, help="number of random cases")
+    parser.add_argument("--first-random", type=int, default=0, help="seed of the first 1,000 cases")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     first, _, step = options.part.partition("/")
@@ -37,7 +38,8 @@ def main() -> int:
         seconds = time.perf_counter() - begun
         print(f"{len(graphs):,} graphs, {cases:,} cases: all agree, {seconds:.0f} s", flush=True)
         begun = time.perf_counter()
-        cases = sum(pool.map(_random_batch, range(options.random // _RANDOM_BATCH)))
+        seeds = range(options.first_random, options.first_random + options.random // _RANDOM_BATCH)
+        cases = sum(pool.map(_random_batch, seeds))
         seconds = time.perf_counter() - begun
         print(f"{cases:,} random cases: all agree, {seconds:.0f} s")
     return 0

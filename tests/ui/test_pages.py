@@ -19,6 +19,7 @@ from tests.ui.demo import (
     delete_pod,
     limits,
     sign_in_address,
+    sweep,
 )
 
 Open = Callable[[str], Page]
@@ -108,13 +109,18 @@ def test_page_without_session_explains_sign_in(browser: Browser, server: OnejobS
 # --- overview -------------------------------------------------------------------------------
 
 
-def test_overview_describes_problems(open_dashboard: Open, demo: OnejobNamespace) -> None:
+def test_overview_describes_problems_without_handled_failures_of_tasks(
+    open_dashboard: Open, demo: OnejobNamespace, flows: OnejobNamespace
+) -> None:
     page = open_dashboard(f"/?namespace={demo.name}")
     wrong = page.get_by_role("region", name="What is wrong right now")
     expect(wrong).to_contain_text("waits after")
     expect(wrong).to_contain_text("exit code 2: line 17: no such customer")
     expect(wrong).to_contain_text("exit code 7: loss is NaN")
     expect(wrong).not_to_contain_text("BackoffLimitExceeded")
+    open_dashboard(f"/?namespace={flows.name}")
+    expect(wrong).to_contain_text("No problems")
+    open_dashboard(f"/?namespace={demo.name}")
     expect(page.get_by_role("region", name="Running now")).to_contain_text("render")
     expect(page.get_by_role("meter", name="Memory")).to_be_visible()
     expect(page.get_by_role("table", name="Pods that use most")).to_contain_text("render-")
@@ -171,37 +177,145 @@ def test_jobs_are_filtered_by_state_text_and_labels(
     expect(rows).to_have_count(7)
 
 
+def _choose(page: Page, job: str, action: str) -> None:
+    """Choose an action in the menu of a Job's row."""
+    page.get_by_role("button", name=f"Actions for {job}", exact=True).click()
+    page.get_by_role("menuitem", name=action).click()
+
+
 def test_a_job_is_suspended_resumed_and_deleted_after_a_question(
     open_dashboard: Open, namespace: OnejobNamespace
 ) -> None:
     namespace.create(a_job("long", "sleep 60", completions=2))
     page = open_dashboard(f"/jobs?namespace={namespace.name}")
-    page.get_by_role("button", name="Suspend long").click()
+    _choose(page, "long", "Suspend")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Suspend job/long?")
     dialog.get_by_role("button", name="Cancel").click()
     assert not namespace.get("job", "long")["spec"].get("suspend")
-    page.get_by_role("button", name="Suspend long").click()
+    _choose(page, "long", "Suspend")
     dialog.get_by_role("button", name="Suspend").click()
     expect(page.get_by_text("Job long suspended")).to_be_visible()
     expect(page.get_by_role("row", name=re.compile("long"))).to_contain_text("Suspended")
-    page.get_by_role("button", name="Resume long").click()
+    _choose(page, "long", "Resume")
     dialog.get_by_role("button", name="Resume").click()
-    expect(page.get_by_role("button", name="Suspend long")).to_be_visible()
-    page.get_by_role("button", name="Delete long").click()
+    expect(page.get_by_role("row", name=re.compile("long"))).to_contain_text("Running")
+    menu = page.get_by_role("button", name="Actions for long")
+    menu.press("Enter")
+    page.keyboard.press("End")
+    expect(page.get_by_role("menuitem", name="Delete")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(menu).to_be_focused()
+    _choose(page, "long", "Delete")
     expect(dialog).to_contain_text("cannot be undone")
     dialog.get_by_role("button", name="Delete").click()
     expect(page.get_by_text(f"No Jobs in {namespace.name}")).to_be_visible()
 
 
+def test_selected_jobs_are_suspended_and_deleted_together(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    for name in ("one", "two", "three"):
+        namespace.create(a_job(name, "sleep 60"))
+    page = open_dashboard(f"/jobs?namespace={namespace.name}")
+    page.get_by_label("Select one").check()
+    page.get_by_label("Select two").check()
+    bar = page.get_by_role("toolbar", name="Actions for the selected Jobs")
+    expect(bar).to_contain_text("2 Jobs selected")
+    bar.get_by_role("button", name="Suspend").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Suspend 2 Jobs?")
+    dialog.get_by_role("button", name="Suspend").click()
+    expect(page.get_by_text("2 Jobs suspended")).to_be_visible()
+    assert namespace.get("job", "one")["spec"]["suspend"]
+    assert not namespace.get("job", "three")["spec"].get("suspend")
+    page.get_by_label("Select all 3").check()
+    bar.get_by_role("button", name="Delete").click()
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text(f"No Jobs in {namespace.name}")).to_be_visible()
+
+
+def test_list_of_jobs_names_the_cause_of_failures_and_blocks(
+    open_dashboard: Open, demo: OnejobNamespace, namespace: OnejobNamespace
+) -> None:
+    page = open_dashboard(f"/jobs?namespace={demo.name}")
+    orders = page.get_by_role("row", name=re.compile("import-orders"))
+    expect(orders).to_contain_text("exit code 2: line 17: no such customer")
+    blocked = a_job("blocked", "true")
+    source = {"configMapRef": {"name": "absent"}}
+    blocked["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [source]
+    namespace.create(blocked)
+    page.goto(page.url.partition("#")[0] + f"#/jobs?namespace={namespace.name}")
+    row = page.get_by_role("row", name=re.compile("blocked"))
+    expect(row).to_contain_text("absent")
+    expect(row).to_contain_text("Blocked")
+
+
+def test_long_list_of_jobs_draws_the_rows_in_view_of_the_page(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    for number in range(150):
+        namespace.create(a_job(f"job-{number:03}", "true", suspend=True))
+    page = open_dashboard(f"/jobs?namespace={namespace.name}")
+    expect(page.get_by_text("150 Jobs")).to_be_visible()
+    table = page.get_by_role("table", name="Jobs")
+    expect(table).to_have_attribute("aria-rowcount", "151")
+    assert table.locator("tbody tr").count() < 100
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    # Created in the same second, so sorted by name.
+    last = sorted(job["metadata"]["name"] for job in namespace.list("jobs"))[-1]
+    shown = table.locator("tbody tr").last
+    expect(shown.get_by_role("link")).to_have_text(re.compile("job-"))
+    expect(shown).to_have_attribute("aria-rowindex", "151")
+    assert last == "job-149"
+
+
 def test_a_job_is_run_once_more(open_dashboard: Open, namespace: OnejobNamespace) -> None:
-    namespace.create(a_job("again", "true"))
+    script = 'echo "index $JOB_COMPLETION_INDEX"; [ "$JOB_COMPLETION_INDEX" != 1 ]'
+    again = a_job("again", script, completions=3, completionMode="Indexed", backoffLimitPerIndex=0)
+    namespace.create(again)
     namespace.wait_for_job("again")
-    page = open_dashboard(f"/jobs/{namespace.name}/again")
+    dialog = open_dashboard(f"/jobs/{namespace.name}/again").get_by_role("dialog")
+    page = dialog.page
     page.get_by_role("button", name="Rerun again").click()
-    page.get_by_role("dialog").get_by_role("button", name="Rerun").click()
+    expect(dialog.get_by_label("What did not succeed: 1 index")).to_be_checked()
+    dialog.get_by_role("button", name="Rerun").click()
     expect(page.get_by_role("heading", name="again-rerun-1")).to_be_visible()
-    assert namespace.wait_for_job("again-rerun-1") == "Complete"
+    assert namespace.wait_for_job("again-rerun-1") == "Failed"
+    page.goto(page.url.partition("#")[0] + f"#/jobs/{namespace.name}/again")
+    page.get_by_role("button", name="Rerun again").click()
+    dialog.get_by_label("First index").fill("2")
+    dialog.get_by_role("button", name="Rerun").click()
+    expect(page.get_by_role("heading", name="again-rerun-2")).to_be_visible()
+    assert namespace.wait_for_job("again-rerun-2") == "Complete"
+    assert namespace.logs("again-rerun-2") == "index 2\n"
+
+
+def test_results_of_a_sweep_are_sorted_filtered_and_saved_as_csv(
+    open_dashboard: Open, namespace: OnejobNamespace, downloads: Path
+) -> None:
+    sweep(namespace)
+    page = open_dashboard(f"/jobs/{namespace.name}/sweep")
+    page.get_by_role("link", name="Results").click()
+    table = page.get_by_role("table", name="Results")
+    rows = table.locator("tbody tr")
+    expect(rows).to_have_count(4)
+    expect(page.get_by_text("4 rows, 1 failed, 3 succeeded")).to_be_visible()
+    table.get_by_role("button", name="loss").click()
+    # By value, not as text; a row without a result comes first.
+    expect(rows.nth(0)).to_contain_text("Failed")
+    expect(rows.nth(1)).to_contain_text(re.compile(r"Succeeded.*1$"))
+    expect(rows.nth(3)).to_contain_text(re.compile(r"Succeeded.*9$"))
+    page.get_by_label("Filter by state").select_option("Failed")
+    expect(rows).to_have_count(1)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download CSV").click()
+    saved.value.save_as(downloads / "sweep.csv")
+    lines = (downloads / "sweep.csv").read_text().splitlines()
+    assert lines[0].startswith("index,seed,lr,state,exit,seconds,cpu_seconds,peak_memory_bytes")
+    assert lines[4].startswith("3,3,2,Failed,3,")
+    page.get_by_role("link", name="Pod of index 3").click()
+    expect(page.get_by_role("heading", name=re.compile("sweep-3"))).to_be_visible()
 
 
 def test_an_empty_list_has_a_next_step(open_dashboard: Open, namespace: OnejobNamespace) -> None:
@@ -290,6 +404,69 @@ def test_overview_has_no_alarm_for_a_manual_job(
     page.goto(page.url.partition("#")[0] + f"#/?namespace={namespace.name}")
     wrong = page.get_by_role("region", name="What is wrong right now")
     expect(wrong).to_contain_text("there are no warnings about CronJobs")
+
+
+# --- one Pod --------------------------------------------------------------------------------
+
+
+def test_pod_page_shows_containers_events_usage_and_logs(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_job("steps", "echo begun; sleep 600"))
+    page = open_dashboard(f"/jobs/{namespace.name}/steps")
+    usage = page.get_by_role("region", name="Usage over time")
+    expect(usage.get_by_role("img", name=re.compile("Memory.*iB, at most"))).to_be_visible()
+    page.get_by_role("link", name="Pods", exact=True).click()
+    page.get_by_role("table", name="Pods").get_by_role("link", name=re.compile("^steps-")).click()
+    expect(page.get_by_role("heading", name=re.compile("^steps-"))).to_be_visible()
+    containers = page.get_by_role("table", name="Containers")
+    expect(containers.get_by_role("row", name=re.compile("main"))).to_contain_text("Running")
+    expect(page.get_by_role("region", name="Events")).to_be_visible()
+    expect(usage.get_by_role("img", name=re.compile("CPU in cores"))).to_be_visible()
+    page.get_by_role("link", name="Logs of main").click()
+    expect(page.get_by_role("log")).to_contain_text("begun")
+    page.get_by_role("link", name="YAML").click()
+    expect(page.get_by_role("textbox", name="YAML of Pod")).to_contain_text("restartPolicy")
+
+
+def test_terminal_runs_a_shell_and_leaves_keys_to_it(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_job("open", "sleep 600"))
+    page = open_dashboard(f"/jobs/{namespace.name}/open?tab=pods")
+    page.get_by_role("table", name="Pods").get_by_role("link", name=re.compile("^open-")).click()
+    page.get_by_role("link", name="Terminal").click()
+    field = page.get_by_role("textbox", name="Terminal in container main")
+    expect(field).to_be_focused()
+    screen = page.locator(".terminal")
+    page.keyboard.type("echo $((6 * 7)) jx; tty\n")
+    expect(screen).to_contain_text("42 jx")
+    expect(screen).to_contain_text("/dev/pts/")
+    expect(page.get_by_role("log", name="Output of the terminal")).to_contain_text("42 jx")
+    page.keyboard.type("sleep 600\n")
+    page.keyboard.press("Control+c")
+    page.keyboard.type("exit 3\n")
+    expect(page.get_by_role("alert")).to_contain_text("exit code 3")
+    # Keys were for the shell: no dialog of the page has opened.
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    field.press("Shift+Tab")
+    expect(page.get_by_role("button", name="Start again")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(field).to_be_focused()
+    page.keyboard.type("stty size\n")
+    expect(screen).to_contain_text(re.compile(r"\d\d 1\d\d"))
+
+
+def test_terminal_needs_a_running_container_and_permission(
+    open_dashboard: Open, demo: OnejobNamespace
+) -> None:
+    pod = next(
+        one["metadata"]["name"]
+        for one in demo.list("pods")
+        if one["metadata"]["name"].startswith("import-orders")
+    )
+    page = open_dashboard(f"/resources/v1/pods/{demo.name}/{pod}?tab=terminal")
+    expect(page.get_by_text("No container is running")).to_be_visible()
 
 
 # --- cronjobs -------------------------------------------------------------------------------
@@ -479,7 +656,7 @@ def test_read_only_user_sees_notice(
     field.fill(namespace.name)
     field.press("Enter")
     page.get_by_role("link", name="Jobs", exact=True).click()
-    page.get_by_role("button", name="Suspend seen").click()
+    _choose(page, "seen", "Suspend")
     page.get_by_role("dialog").get_by_role("button", name="Suspend").click()
     expect(page.get_by_text("cannot patch resource")).to_be_visible()
     assert not namespace.get("job", "seen")["spec"].get("suspend")

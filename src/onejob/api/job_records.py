@@ -50,7 +50,10 @@ class JobRecords:
         return read_job(await self._service.get(_JOB, namespace, name))
 
     async def history(self, job: Job, limit: int | None) -> dict[str, Any]:
-        """Return the newest ended Pods of a Job, deleted ones included."""
+        """Return the newest ended Pods of a Job, deleted ones included.
+
+        `dropped` is the number of deleted Pods without a record.
+        """
         limit = MAX_RECORDS if limit is None else min(max(limit, 1), MAX_RECORDS)
         namespace, uid = job.metadata.namespace, job.metadata.uid
         found = await self._service.list(_POD, namespace, ListOptions())
@@ -63,7 +66,9 @@ class JobRecords:
             if pod.terminal and owner is not None and owner.uid == uid:
                 live.append(pod_record(pod, deleted=False))
         records = merged(live, self._service.history.deleted_pods(namespace, uid), limit)
-        return {**_head("JobHistory", job), "pods": msgspec.to_builtins(records)}
+        dropped = self._service.history.dropped(namespace, uid)
+        content = {"pods": msgspec.to_builtins(records), "dropped": dropped}
+        return {**_head("JobHistory", job), **content}
 
     async def progress(self, job: Job) -> dict[str, Any]:
         """Return what the containers of a Job report."""

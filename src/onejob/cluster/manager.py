@@ -34,6 +34,7 @@ from onejob.objects.meta import Key
 from onejob.planning.job.operator_settings import Settings as JobSettings
 from onejob.planning.job.operator_settings import is_ours
 from onejob.planning.leadership import Timing
+from onejob.planning.names import WORKFLOW_START_FINALIZER
 
 if TYPE_CHECKING:
     from onejob.controllers.cronjob import CronJobController
@@ -365,8 +366,13 @@ def _workflow_controllers(context: ControllerContext) -> "list[_QueuedController
         return CronJobController(context, kind=CRONWORKFLOW)
 
     informers = context.informers
+    workflows = OnDemand(informers.workflows, make_workflows)
+    # Their workflow may have been deleted while no controller ran.
+    workflows.also_for(
+        informers.jobs, lambda job: WORKFLOW_START_FINALIZER in job.metadata.finalizers
+    )
     return [
-        OnDemand(informers.workflows, make_workflows),
+        workflows,
         OnDemand(informers.cronworkflows, make_cronworkflows),
     ]
 

@@ -31,6 +31,7 @@ class QueuedController(Protocol):
 
 
 C = TypeVar("C", bound=QueuedController)
+V = TypeVar("V")
 
 
 class OnDemand(Generic[C]):
@@ -39,12 +40,30 @@ class OnDemand(Generic[C]):
     Requirements: the controller begins with the objects in the informer's cache.
     """
 
-    def __init__(self, informer: Informer[Any], make: Callable[[], C]) -> None:
+    def __init__(
+        self,
+        informer: Informer[Any],
+        make: Callable[[], C],
+        wanted_for: Callable[[Any], bool] = lambda view: True,
+    ) -> None:
+        """`wanted_for` selects the objects that the controller acts on."""
         self._make = make
+        self._wanted_for = wanted_for
         self._wanted = asyncio.Event()
         #: The controller; None until the first object.
         self.controller: C | None = None
         informer.on_change(self._changed)
+
+    def also_for(self, informer: Informer[V], is_remnant: Callable[[V], bool]) -> None:
+        """Start with the first object of another kind that the controller has to finish, too."""
+
+        def changed(deltas: Sequence[Delta[V]]) -> None:
+            if not self._wanted.is_set() and any(
+                delta.new is not None and is_remnant(delta.new) for delta in deltas
+            ):
+                self._wanted.set()
+
+        informer.on_change(changed)
 
     async def run(self) -> None:
         await self._wanted.wait()
@@ -70,5 +89,7 @@ class OnDemand(Generic[C]):
             self.controller.clock_jumped()
 
     def _changed(self, deltas: Sequence[Delta[Any]]) -> None:
-        if any(delta.new is not None for delta in deltas):
+        if self._wanted.is_set():
+            return
+        if any(delta.new is not None and self._wanted_for(delta.new) for delta in deltas):
             self._wanted.set()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from onejob.client.events import about
 from onejob.client.write_series import DurableWrites, WriteSeries
@@ -23,6 +24,7 @@ from onejob.controllers.workflow_effects import (
     require_unchanged,
     write_status,
 )
+from onejob.controllers.workflow_starts import HeldJobs
 from onejob.informers.cache import Cache, Delta
 from onejob.informers.workqueue import Retry, WorkQueue, work
 from onejob.metrics import QueueName, Result, TaskEnded, TaskState
@@ -116,6 +118,9 @@ class WorkflowController:
         """`new_series` starts the write series of one sync; by default each write is awaited."""
         self._client = context.client
         self._new_series = new_series or (lambda: DurableWrites(context.client))
+        #: Whether Jobs and the status that records them are separate writes.
+        self._holds_starts = new_series is None
+        self._held = HeldJobs(context.client)
         self._workflows = context.informers.workflows
         self._jobs = context.informers.jobs
         self._pods = context.informers.pods
@@ -136,6 +141,10 @@ class WorkflowController:
     async def run(self) -> None:
         for workflow in self._workflows.cache:
             self._queue.add(workflow.key)
+        for job in self._jobs.cache:
+            self._held.see(Delta(job.key, None, job))
+        for key in self._held:
+            self._queue.add(key)
         await work(self._queue, self.sync, workers=self._workers, name="workflow")
 
     @property
@@ -170,6 +179,7 @@ class WorkflowController:
 
     def _jobs_changed(self, deltas: Sequence[Delta[Job]]) -> None:
         for delta in deltas:
+            self._held.see(delta)
             owners = dict.fromkeys((_owner_of(delta.old), _owner_of(delta.new)))
             for owner in owners:
                 if owner is not None:
@@ -244,6 +254,7 @@ class WorkflowController:
     async def sync(self, key: Key) -> float | None:
         """Sync one workflow. Return the seconds after which to sync again, or None."""
         workflow = await self._current(key)
+        await self._held.release(key, workflow)
         if workflow is None or (workflow.finished and not any(map(has_ttl, all_tasks(workflow)))):
             self._forget(key)
             return None
@@ -311,6 +322,7 @@ class WorkflowController:
             results=state.results,
             created=state.created,
             with_pods=await self._with_pods(workflow, state),
+            with_finalizer=self._holds_starts,
         )
 
     async def _with_pods(self, workflow: Workflow, state: _State) -> frozenset[str]:
@@ -407,12 +419,24 @@ class WorkflowController:
         finally:
             await self._commit(series, state, created_before)
         self._written(plan, status, outcome, state)
+        if status is not None and self._holds_starts:
+            await self._release_started(plan.workflow, status, outcome)
         if outcome.error is not None:
             raise Retry(outcome.error)
         again = bool(outcome.failed) or (plan.creations and not self._may_create(plan, series))
         if again or (plan.ends and self._has_ttl(state)):
             return 0.0
         return plan.requeue_seconds
+
+    async def _release_started(
+        self, workflow: Workflow, status: WorkflowStatus, outcome: Creations
+    ) -> None:
+        namespace, name = workflow.metadata.namespace, workflow.metadata.name
+        self._held.add(
+            workflow.key,
+            {Key(JOBS, namespace, f"{name}-{task}"): uid for task, uid in outcome.created.items()},
+        )
+        await self._held.release(workflow.key, replace(workflow, status=status))
 
     def _may_create(self, plan: Plan, series: WriteSeries) -> bool:
         """Return whether Jobs may be created now, rather than after the next status.

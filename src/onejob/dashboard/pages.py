@@ -16,9 +16,11 @@ from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import Response, error_response, json_response, text_response
 from onejob.api.http.routing import PageNotFound
 from onejob.api.sessions.pod_streams import LogSource, log_options
+from onejob.dashboard.causes import Causes
 from onejob.dashboard.files import MISSING, SAFETY_HEADERS, Files
 from onejob.dashboard.log_stream import merged_logs
 from onejob.dashboard.queues import SECRETS, Queues
+from onejob.dashboard.results import Results
 from onejob.dashboard.sessions import (
     CODE_SECONDS,
     MAX_SESSION_SECONDS,
@@ -26,9 +28,12 @@ from onejob.dashboard.sessions import (
     Sessions,
     cookie_name,
     read_cookie,
+    read_session_key,
     set_cookie,
 )
 from onejob.dashboard.summaries import Summaries
+from onejob.dashboard.usage_history import UsageHistory
+from onejob.diagnosis.result_table import as_csv
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, WORKFLOWS, Key
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.indexes import read_index
@@ -40,15 +45,18 @@ from onejob.wire.errors import (
     NotFound,
     Unauthorized,
 )
-from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.kinds import BY_RESOURCE, MEASURED_KINDS
 
 #: Header value required to open a session; a form of another site cannot send it.
-_SIGN_IN: Final = b"sign-in"
+_SIGN_IN: Final = "sign-in"
 #: Upper bound on a body that is read before authentication: just enough for a code.
 _SIGN_IN_BYTES: Final = 4096
 _SIGN_IN_SECONDS: Final = 10.0
 _FRAMES: Final = b"application/octet-stream"
 _MAX_LOGS: Final = 100
+_POD_METRICS: Final = "pods.metrics.k8s.io"
+_KINDS: Final = {**BY_RESOURCE, **{kind.resource: kind for kind in MEASURED_KINDS}}
+_MAX_CAUSES: Final = 100
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _SIGN_IN_AGAIN: Final = "the session has ended: run `onejob ui` to sign in again"
 
@@ -68,21 +76,31 @@ class DashboardPages:
         authorizer: Authorizer,
         summaries: Summaries,
         queues: Queues,
+        causes: Causes,
+        results: Results,
+        usage: UsageHistory,
         files: Files,
         logs: LogSource | None,
     ) -> None:
         self._queues = queues
+        self._causes = causes
+        self._results = results
+        self._usage = usage
         self._sessions = sessions
         self._authorizer = authorizer
         self._summaries = summaries
         self._files = files
         self._logs = logs
 
+    async def stop(self) -> None:
+        """End what continues in the background."""
+        await self._usage.stop()
+
     def session(self, headers: Mapping[bytes, bytes]) -> Credentials | None:
-        key = headers.get(SESSION_HEADER)
+        key = read_session_key(headers)
         if key is None or key == _SIGN_IN:
             return None
-        found = self._sessions.find(read_cookie(headers), key.decode("latin-1"))
+        found = self._sessions.find(read_cookie(headers), key)
         if found is None:
             raise Unauthorized(_SIGN_IN_AGAIN)
         return found
@@ -119,6 +137,7 @@ class DashboardPages:
             return await self._sign_in(request)
         if request.user is ANONYMOUS:
             raise Unauthorized("Unauthorized")
+        self._usage.note_use()
         match path:
             case ("session",) if request.method == "DELETE":
                 return self._sign_out(request)
@@ -126,12 +145,20 @@ class DashboardPages:
                 return self._current_user(request)
             case ("codes",):
                 return self._new_code(request, credentials)
+            case ("causes",):
+                return await self._causes_of(request)
             case ("jobs", namespace, name):
                 return await self._job(request, Key(JOBS, namespace, name))
             case ("pods", namespace, name):
                 return await self._pod(request, Key(PODS, namespace, name))
             case ("jobs", namespace, name, "indexes", index):
                 return await self._index(request, Key(JOBS, namespace, name), index)
+            case ("jobs", namespace, name, "usage"):
+                return await self._usage_of_job(request, Key(JOBS, namespace, name))
+            case ("pods", namespace, name, "usage"):
+                return self._usage_of_pod(request, Key(PODS, namespace, name))
+            case ("jobs", namespace, name, "results"):
+                return await self._results_of(request, Key(JOBS, namespace, name))
             case ("jobs", namespace, name, "rerun"):
                 return await self._rerun(request, Key(JOBS, namespace, name))
             case ("cronjobs",):
@@ -167,7 +194,7 @@ class DashboardPages:
 
     async def _sign_in(self, request: UserRequest) -> Response:
         """Exchange a sign-in code for a session. Raises BadRequest, Unauthorized."""
-        if request.headers.get(SESSION_HEADER) != _SIGN_IN:
+        if request.headers.get(SESSION_HEADER) != _SIGN_IN.encode():
             raise BadRequest("sign-in is allowed only from the dashboard")
         try:
             body = await request.body(_SIGN_IN_BYTES, _SIGN_IN_SECONDS)
@@ -211,6 +238,29 @@ class DashboardPages:
         self._require(request, "list", Key(PODS, key.namespace, ""))
         return json_response(await self._summaries.job(key))
 
+    async def _causes_of(self, request: UserRequest) -> Response:
+        """Return the causes of the requested Jobs' states, if the user may read them and their
+        Pods. Last lines of logs are left out if the user may not read logs."""
+        _require_method(request, "GET")
+        asked = request.query.get("job", ())
+        if not 0 < len(asked) <= _MAX_CAUSES:
+            raise BadRequest(f"specify 1 to {_MAX_CAUSES} Jobs")
+        keys = []
+        for text in asked:
+            namespace, slash, name = text.partition("/")
+            if not slash or not namespace or not name:
+                raise BadRequest(f"job={text}: expected NAMESPACE/NAME")
+            keys.append(Key(JOBS, namespace, name))
+        for key in keys:
+            self._require(request, "get", key)
+        for namespace in {key.namespace for key in keys}:
+            self._require(request, "list", Key(PODS, namespace, ""))
+
+        def may_read_log(pod: Key) -> bool:
+            return self._may(request, "get", pod, "log")
+
+        return json_response({"causes": await self._causes.of(keys, may_read_log)})
+
     async def _index(self, request: UserRequest, key: Key, text: str) -> Response:
         """Return the Pods of an index, if the user may read the Job and its Pods."""
         _require_method(request, "GET")
@@ -221,11 +271,39 @@ class DashboardPages:
             raise BadRequest(f"{text}: expected an index such as 0 or 17")
         return json_response(await self._summaries.index(key, index))
 
+    async def _results_of(self, request: UserRequest, key: Key) -> Response:
+        """Return the results of a Job as JSON or, for `?format=csv`, as CSV."""
+        _require_method(request, "GET")
+        self._require(request, "get", key)
+        self._require(request, "list", Key(PODS, key.namespace, ""))
+
+        def require_get(other: Key) -> None:
+            self._require(request, "get", other)
+
+        found = await self._results.of(key, require_get)
+        if first(request.query, "format") == "csv":
+            return Response(200, as_csv(found.results).encode(), b"text/csv; charset=utf-8")
+        return json_response(found.document)
+
     async def _pod(self, request: UserRequest, key: Key) -> Response:
         """Return the summary of a Pod, if the user may read it."""
         _require_method(request, "GET")
         self._require(request, "get", key)
         return json_response(await self._summaries.pod(key))
+
+    async def _usage_of_job(self, request: UserRequest, key: Key) -> Response:
+        """Return the usage over time of a Job's Pods, if the user may read it and their metrics."""
+        _require_method(request, "GET")
+        self._require(request, "get", key)
+        self._require(request, "list", Key(_POD_METRICS, key.namespace, ""))
+        uid = await self._summaries.uid(key)
+        return json_response({"pods": self._usage.of_owner(key.namespace, uid)})
+
+    def _usage_of_pod(self, request: UserRequest, key: Key) -> Response:
+        """Return the usage over time of a Pod, if the user may read its metrics."""
+        _require_method(request, "GET")
+        self._require(request, "get", Key(_POD_METRICS, key.namespace, key.name))
+        return json_response({"pods": self._usage.of_pod(key)})
 
     async def _cronjob(self, request: UserRequest, key: Key) -> Response:
         """Return the summary of a CronJob, if the user may read it, its Jobs and Events."""
@@ -246,12 +324,18 @@ class DashboardPages:
         _require_method(request, "GET")
         self._require(request, "get", key)
         failed_only = flag(request.query, "failedOnly")
+        text = first(request.query, "fromIndex")
+        from_index = read_index(text)
+        if text and from_index is None:
+            raise BadRequest(f"fromIndex={text}: expected an index such as 0 or 17")
 
         def require_get(other: Key) -> None:
             self._require(request, "get", other)
 
         try:
-            documents = await self._summaries.rerun(key, failed_only, require_get)
+            documents = await self._summaries.rerun(
+                key, failed_only=failed_only, from_index=from_index, require_get=require_get
+            )
             return json_response({"documents": documents})
         except BadInput as error:
             raise BadRequest("; ".join(error.lines)) from None
@@ -279,11 +363,7 @@ class DashboardPages:
         self._require(request, "list", Key(JOBS, namespace, ""))
 
         def may_get(key: Key) -> bool:
-            wanted = _attributes_of("get", key)
-            allowed = self._authorizer.authorize(request.user, wanted).allowed
-            if allowed:
-                request.audit_as(wanted)
-            return allowed
+            return self._may(request, "get", key)
 
         return json_response(await self._queues.queue(namespace, may_get))
 
@@ -320,6 +400,14 @@ class DashboardPages:
         frames = merged_logs(self._logs, namespace, wanted, options)
         return Response(200, frames, _FRAMES, endless=options.follow)
 
+    def _may(self, request: UserRequest, verb: str, key: Key, subresource: str = "") -> bool:
+        """Return whether the user may do this; if so, it is audited as `_require` does."""
+        wanted = _attributes_of(verb, key, subresource)
+        allowed = self._authorizer.authorize(request.user, wanted).allowed
+        if allowed:
+            request.audit_as(wanted)
+        return allowed
+
     def _require(self, request: UserRequest, verb: str, key: Key, subresource: str = "") -> None:
         """Authorise and audit the request as the equivalent API request. Raises Forbidden."""
         wanted = _attributes_of(verb, key, subresource)
@@ -329,7 +417,7 @@ class DashboardPages:
 
 def _attributes_of(verb: str, key: Key, subresource: str = "") -> Attributes:
     """Return the attributes of a request for an object."""
-    kind = BY_RESOURCE[key.resource]
+    kind = _KINDS[key.resource]
     return Attributes(
         verb, kind.group, kind.version, kind.plural, subresource, key.namespace, key.name
     )

@@ -24,6 +24,8 @@ class Explanation(msgspec.Struct, frozen=True):
     shown_failure: tuple[str, str] | None = None
     #: The planner's notes about a Job, with times to count down to.
     notes: tuple[Note, ...] = ()
+    #: Whether an unfinished object makes no progress until its cause is removed.
+    blocked: bool = False
 
 
 def time_text(moment: datetime, now: datetime, word: str = "at") -> str:

@@ -106,6 +106,7 @@ def explain_job(
         next=tuple(coming),
         shown_failure=_failed_pod_to_show(failed),
         notes=plan.notes,
+        blocked=_is_blocked(job, activity, trouble),
     )
 
 
@@ -133,6 +134,15 @@ def _find_trouble(
     return _Trouble(
         create_failure(events) if plan.creations else None, uncounted_pods(pods, events, now)
     )
+
+
+def _is_blocked(job: Job, activity: PodActivity, trouble: _Trouble) -> bool:
+    """Return whether no Pod runs, and none can be created or started."""
+    if job.finished or job.spec.suspend or job.metadata.deleting:
+        return False
+    if activity.running or activity.starting or activity.restarting or activity.ending:
+        return False
+    return trouble.creating is not None or bool(activity.blocked)
 
 
 # --- the state in one sentence --------------------------------------------------------------

@@ -5,7 +5,7 @@ Fields without a default are always written; the API requires them even when zer
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Literal, final
 
 import msgspec
 
@@ -97,3 +97,15 @@ class PodReport(View, frozen=True, kw_only=True):
     resources: Resources | None = None
     init_container_statuses: tuple[ContainerReport, ...] = ()
     container_statuses: tuple[ContainerReport, ...]
+
+
+class PodPrecondition(View, frozen=True):
+    uid: str
+
+
+@final
+class PodStatusPatch(View, frozen=True):
+    """Strategic merge patch of a Pod's status."""
+
+    metadata: PodPrecondition
+    status: PodReport

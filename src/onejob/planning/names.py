@@ -46,6 +46,8 @@ AFTER_STATE_ANNOTATION = "onejob.dev/after-state"
 #: Annotation of a Job that was suspended because it waits for its dependencies.
 AFTER_HELD_ANNOTATION = "onejob.dev/after-held"
 AFTER_ANNOTATIONS = frozenset({AFTER_ANNOTATION, AFTER_STATE_ANNOTATION, AFTER_HELD_ANNOTATION})
+#: Finalizer of a workflow's Job whose UID may not be recorded yet.
+WORKFLOW_START_FINALIZER = "onejob.dev/workflow-start"
 #: Pod annotations: provide $ONEJOB_OUTPUT and $ONEJOB_PROGRESS though the manifest does not name
 #: them, and the path at which the container finds its output directory.
 OUTPUTS_ANNOTATION = "onejob.dev/outputs"

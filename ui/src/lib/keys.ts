@@ -10,7 +10,7 @@ export function isForOthers(event: KeyboardEvent): boolean {
 
 /** The editor is in a tree of its own; its keys seem to come from its host. */
 const isField = (element: HTMLElement): boolean =>
-  /^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName) || element.isContentEditable || element.classList.contains("editor");
+  (/^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName) && (element as HTMLInputElement).type !== "checkbox") || element.isContentEditable || element.classList.contains("editor");
 
 /** Calls what belongs to a key, wherever on the page it is pressed. */
 export function useKeys(keys: Record<string, () => void>): void {

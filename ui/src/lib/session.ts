@@ -11,6 +11,8 @@ export interface Who {
   groups: string[];
   version: string;
   localZone: string;
+  /** Whether nothing can be changed, as in kept runs. */
+  readOnly?: boolean;
 }
 
 /** undefined: not asked yet; null: nobody is signed in. */
@@ -89,6 +91,9 @@ async function failureOf(answer: Response): Promise<ApiFailure> {
     return new ApiFailure(answer.status, text.trim() || `the server answered ${answer.status}`, "", []);
   }
 }
+
+/** Names the session when a WebSocket is opened: browsers send no headers of a page's with one. */
+export const sessionProtocol = (): string => `session.onejob.dev.${localStorage.getItem(KEY) ?? "none"}`;
 
 export function lastUser(): string {
   return localStorage.getItem(USER) ?? "";

@@ -1,12 +1,14 @@
-import { useMemo, useRef } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
+import { stateWith, useCauses } from "../lib/causes";
 import { now, useLive } from "../lib/hooks";
 import { durationOf, type Job, keyOf, ownerText, stateOf, WAITS } from "../lib/objects";
 import { hasLabels } from "../lib/labels";
 import { JOB, namespaceShown, pathOf } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
+import { who } from "../lib/session";
 import { age, count, fullTime, several, visible, wholeDuration } from "../lib/text";
 import { Empty, Foreign, OwnerLink, Problem, Progress, StateMark } from "../parts/basics";
-import { askDelete, askRerun, askSuspend, JobActions } from "../parts/job-actions";
+import { askDelete, askRerun, askSuspend, BulkActions, JobMenu } from "../parts/job-actions";
 import { NamespaceChoice, Forbidden } from "../parts/namespaces";
 import { type Column, Table } from "../parts/table";
 
@@ -32,30 +34,41 @@ export function Jobs() {
       .sort((a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp) || keyOf(a).localeCompare(keyOf(b)));
   }, [items, state, text, labels]);
 
+  const causes = useCauses();
+  const causeOf = causes.found.value;
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const chosen = rows.filter((job) => selected.has(job.metadata.uid));
+  const readOnly = who.value?.readOnly === true;
+
   const at = now.value;
   const columns: Column<Job>[] = [
     {
       name: "Name",
       sort: (a, b) => a.metadata.name.localeCompare(b.metadata.name),
       cell: (job) => (
-        <a href={href(["jobs", job.metadata.namespace ?? "", job.metadata.name])}><Foreign text={job.metadata.name} cut /></a>
+        <a href={href(["jobs", job.metadata.namespace ?? "", job.metadata.name])} title={visible(keyOf(job))}>
+          {!namespace && <span class="muted wide-only"><Foreign text={job.metadata.namespace ?? ""} />/</span>}<Foreign text={job.metadata.name} />
+        </a>
       ),
     },
-    ...(namespace ? [] : [{ name: "Namespace", wide: true, cell: (job: Job) => <Foreign text={job.metadata.namespace ?? ""} /> }]),
-    { name: "State", sort: (a, b) => stateOf(a).localeCompare(stateOf(b)), cell: (job) => <StateMark state={stateOf(job)} /> },
-    { name: "Progress", width: "24%", cell: (job) => <Progress job={job} /> },
     {
-      name: "Duration", num: true, wide: true,
+      name: "State", width: "122px", sort: (a, b) => stateOf(a).localeCompare(stateOf(b)),
+      cell: (job) => <StateMark state={stateWith(job, causeOf.get(job.metadata.uid))} />,
+    },
+    { name: "Cause", wide: true, width: "26%", cell: (job) => <Foreign text={causeOf.get(job.metadata.uid)?.text ?? ""} cut /> },
+    { name: "Progress", width: "13%", cell: (job) => <Progress job={job} /> },
+    {
+      name: "Duration", num: true, wide: true, width: "82px",
       sort: (a, b) => (durationOf(a, at) ?? -1) - (durationOf(b, at) ?? -1),
       cell: (job) => { const ms = durationOf(job, at); return ms === undefined ? "" : wholeDuration(ms); },
     },
     {
-      name: "Age", num: true, wide: true,
+      name: "Age", num: true, wide: true, width: "60px",
       sort: (a, b) => b.metadata.creationTimestamp.localeCompare(a.metadata.creationTimestamp),
       cell: (job) => <span title={fullTime(job.metadata.creationTimestamp)}>{age(job.metadata.creationTimestamp, at)}</span>,
     },
-    { name: "Owner", wide: true, cell: (job) => <OwnerLink object={job} /> },
-    { name: "Actions", wide: true, held: true, width: "1%", cell: (job) => <span class="actions"><JobActions job={job} small /></span> },
+    { name: "Owner", wide: true, width: "10%", cell: (job) => <OwnerLink object={job} /> },
+    { name: "Actions", unnamed: true, width: "48px", cell: (job) => <JobMenu job={job} /> },
   ];
   const filtered = Boolean(state || text || labels);
   const open = (job: Job) => go(["jobs", job.metadata.namespace ?? "", job.metadata.name]);
@@ -63,7 +76,7 @@ export function Jobs() {
     <>
       <div class="head">
         <div class="grow"><h1>Jobs</h1></div>
-        <a class="button main" href={href(["create"])}>Create a Job</a>
+        {!readOnly && <a class="button main" href={href(["create"])}>Create a Job</a>}
       </div>
       {list.problem.value && (list.problemCode === 403 ? <Forbidden text={list.problem.value} /> : <Problem text={list.problem.value} />)}
       <div class="filters" role="search">
@@ -79,9 +92,10 @@ export function Jobs() {
         {filtered && <button class="small" onClick={() => setQuery({ state: "", text: "", labels: "" })}>Clear</button>}
         <span class="muted" aria-live="polite">{rows.length === items.size ? several(items.size, "Job") : `${count(rows.length)} of ${several(items.size, "Job")}`}</span>
       </div>
-      <Table label="Jobs" columns={columns} rows={rows} keyOf={(job) => job.metadata.uid} open={open}
+      <Table page label="Jobs" onShown={causes.show}
+        {...(readOnly ? {} : { selection: { keys: selected, set: setSelected, nameOf: (job: Job) => visible(job.metadata.name) } })} columns={columns} rows={rows} keyOf={(job) => job.metadata.uid} open={open}
         keys={{
-          s: askSuspend, r: askRerun, x: (job) => askDelete(job),
+          ...(readOnly ? {} : { s: askSuspend, r: askRerun, x: (job: Job) => askDelete(job) }),
           l: (job) => go(["jobs", job.metadata.namespace ?? "", job.metadata.name], { tab: "logs" }),
         }}
         empty={!list.loaded.value ? <Empty title={list.problem.value ? "No Jobs to show" : "Loading…"} /> : filtered
@@ -90,6 +104,7 @@ export function Jobs() {
               actions={<a class="button main" href={href(["create"])}>Create the first Job</a>}>
               Create one here, or with <code>kubectl apply -f job.yaml</code>.
             </Empty>} />
+      {chosen.length > 0 && !readOnly && <BulkActions jobs={chosen} done={() => setSelected(new Set())} />}
     </>
   );
 }

@@ -1,11 +1,12 @@
 import { lazy, Suspense } from "preact/compat";
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
+import { type Cause, stateWith, useCauses } from "../lib/causes";
 import { now, useAnswer, useLive } from "../lib/hooks";
-import { endOf, eventTime, finished, type Job, keyOf, type JobSummary, type KubeEvent, type Node, stateOf, WAITS } from "../lib/objects";
+import { endOf, eventTime, finished, type Job, keyOf, type KubeEvent, type Node, stateOf, WAITS } from "../lib/objects";
 import { EVENT, JOB, namespaceShown, pathOf } from "../lib/paths";
 import { href, place, setQuery } from "../lib/router";
-import { useTail } from "../lib/tail";
 import { age, bytesText, count, quantity, several, visible } from "../lib/text";
+import { finishedAs, WORKFLOW, type Workflow } from "../lib/workflows";
 import { Empty, Foreign, Problem, Progress, Section, StateMark } from "../parts/basics";
 import { Forbidden, NamespaceChoice } from "../parts/namespaces";
 
@@ -52,8 +53,13 @@ export function Overview() {
   const range = RANGES[place.value.query.get("range") ?? ""] ?? (RANGES["day"] as Range);
   const history = useMemo(() => throughput(jobs, at, range), [jobs, minute, range]);
   const ended = (values: number[]) => values.reduce((a, b) => a + b, 0);
-  const troubled = useMemo(() => jobs.filter((job) => isTroubled(job, at)).sort(latest), [jobs, minute]);
+  const handled = useHandled(namespace, jobs);
+  const troubled = useMemo(() => jobs.filter((job) => isTroubled(job, at) && !handled(job)).sort(latest), [jobs, minute, handled]);
   const failedMore = troubled.slice(SHOWN_PROBLEMS).filter((job) => stateOf(job) === "Failed").length;
+  const causes = useCauses();
+  const shown = troubled.slice(0, SHOWN_PROBLEMS);
+  const shownKeys = shown.map((job) => `${job.metadata.uid} ${job.metadata.resourceVersion}`).join(" ");
+  useEffect(() => causes.show(shown), [shownKeys]);
   const unread = list.problem.value ? "Not known: the Jobs could not be read" : "Loading…";
   const { warnings, known } = useCronJobWarnings(namespace, at, jobs);
   const stuckMore = Math.max(troubled.length - SHOWN_PROBLEMS - failedMore, 0);
@@ -81,7 +87,7 @@ export function Overview() {
             ? <Empty title={list.loaded.value ? "No problems" : unread}>{list.loaded.value ? known ? "No Job failed in the last day, none is stuck, and there are no warnings about CronJobs." : "No Job failed in the last day, and none is stuck." : ""}</Empty>
             : (
               <ul class="list">
-                {troubled.slice(0, SHOWN_PROBLEMS).map((job) => <Trouble key={job.metadata.uid} job={job} at={at} />)}
+                {shown.map((job) => <Trouble key={job.metadata.uid} job={job} cause={causes.found.value.get(job.metadata.uid)} at={at} />)}
                 {warnings.map((event) => <Warned key={event.metadata.uid} event={event} at={at} />)}
               </ul>
             )}
@@ -149,44 +155,37 @@ function isTroubled(job: Job, at: number): boolean {
   return (job.status?.failed ?? 0) > 0 || (old && (job.status?.ready ?? 0) === 0 && (job.status?.succeeded ?? 0) === 0);
 }
 
-/** Reasons of Jobs that only count failures: the cause is in their Pods. */
-const COUNTED = new Set(["BackoffLimitExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"]);
-
-/** How most of the Pods failed; of the latest one if all are gone. */
-function causeOf(summary: JobSummary | undefined): { text: string; message: string; pod: string; container: string } | undefined {
-  const failure = summary?.failures[0];
-  const gone = summary?.deletedPods.find((pod) => pod.phase === "Failed");
-  const found = failure ?? gone;
-  if (!found) return undefined;
-  const exit = found.exitCode ?? null;
-  return {
-    text: exit === null ? found.reason ?? "" : `exit code ${exit}`,
-    message: found.message ?? "",
-    pod: failure?.pods[0] ?? "",
-    container: failure?.container ?? "",
-  };
+/** Tells Jobs of tasks whose failure their Workflow handles: it has not failed, or another task follows a failure. */
+function useHandled(namespace: string, jobs: Job[]): (job: Job) => boolean {
+  const owned = jobs.some((job) => workflowOf(job) !== undefined);
+  const path = pathOf(WORKFLOW, namespace);
+  // Not watched: most servers have no Workflows.
+  const found = useAnswer<{ items: Workflow[] }>(owned ? path : "", "", 5000, 10_000).value?.items;
+  return useMemo(() => {
+    const unhandled = new Set<string>();
+    for (const workflow of found ?? []) {
+      if (finishedAs(workflow)?.type !== "Failed") continue;
+      const followed = new Set(workflow.spec.tasks.flatMap((task) => task.dependsOn ?? []).filter((edge) => (edge.condition ?? "Complete") !== "Complete").map((edge) => edge.task));
+      for (const task of workflow.status?.tasks ?? []) if (task.jobName && !followed.has(task.name)) unhandled.add(`${workflow.metadata.uid}/${task.jobName}`);
+    }
+    return (job: Job) => {
+      const owner = workflowOf(job);
+      return owner !== undefined && finished(job)?.type === "Failed" && !unhandled.has(`${owner}/${job.metadata.name}`);
+    };
+  }, [found]);
 }
 
-/** A Job that failed or is stuck: its exit code and the last line of its log, else in the words of the server. */
-function Trouble({ job, at }: { job: Job; at: number }) {
+const workflowOf = (job: Job): string | undefined => job.metadata.ownerReferences?.find((one) => one.controller && one.kind === "Workflow")?.uid;
+
+/** A Job that failed or is stuck, with the cause in the words of the server. */
+function Trouble({ job, cause, at }: { job: Job; cause: Cause | undefined; at: number }) {
   const { namespace = "", name } = job.metadata;
-  const path = `/ui/api/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
-  const words = useAnswer<JobSummary>(path, finished(job) ? "" : job.metadata.resourceVersion, 5000, finished(job) ? 0 : 10_000).value;
-  const failure = causeOf(words);
-  const line = useTail(namespace, failure?.pod ?? "", failure?.container ?? "", 1);
-  const end = finished(job);
-  // Of one that goes on running, what has failed; of others, what holds them up.
-  const detail = (stateOf(job) === "Running" ? words?.evidence[0] : words?.cause[0] ?? words?.evidence[1]) ?? "";
-  const cause = failure && [failure.text, line || failure.message].filter(Boolean).join(": ");
-  const text = !end ? [detail, line].filter(Boolean).join(": ")
-    : !cause ? detail || end.message || ""
-    : COUNTED.has(end.reason ?? "") ? cause : `${end.reason ?? ""}, ${cause}`;
   return (
     <li>
-      <StateMark state={stateOf(job)} />
+      <StateMark state={stateWith(job, cause)} />
       <span>
         <a href={href(["jobs", namespace, name])}><Foreign text={keyOf(job)} /></a>{" "}
-        <Foreign text={text} />
+        <Foreign text={cause?.text ?? finished(job)?.message ?? ""} />
       </span>
       <span class="muted nowrap">{age(endOf(job) ?? job.metadata.creationTimestamp, at)} ago</span>
     </li>

@@ -28,7 +28,7 @@ export function OwnerLink({ object }: { object: KubeObject }) {
 
 export function Progress({ job }: { job: Job }) {
   const goal = Math.max(goalOf(job), 1);
-  const { succeeded = 0, failed = 0, active = 0 } = job.status ?? {};
+  const { succeeded = 0, failed = 0 } = job.status ?? {};
   const failedPart = stateOf(job) === "Failed" ? Math.max(goal - succeeded, 0) : 0;
   const share = (n: number) => ({ width: `${(Math.min(n, goal) / goal) * 100}%` });
   const label = `${count(succeeded)} of ${count(goal)} succeeded` + (failed ? `, ${count(failed)} Pods failed` : "");
@@ -37,7 +37,6 @@ export function Progress({ job }: { job: Job }) {
       <div class="track">
         <i class="s" style={share(succeeded)} />
         <i class="f" style={share(failedPart)} />
-        {!failedPart && <i class="a" style={share(Math.min(active, goal - succeeded))} />}
       </div>
       <span class="num">{count(succeeded)}/{count(goal)}</span>
     </div>

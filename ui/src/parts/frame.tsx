@@ -140,6 +140,7 @@ export function Frame() {
               ["/", "Filter or search"],
               ["j k, ↓ ↑", "Choose a row"],
               ["Enter", "Open the chosen row"],
+              ["Space", "Select it, in the list of Jobs"],
               ["← ↑ → ↓", "In the graph of a Workflow: move between its tasks"],
               ["s", "Suspend or resume the Job or Workflow that is chosen or shown"],
               ["r", "Rerun it"],

@@ -34,6 +34,8 @@ _MAX_CHUNKS: Final = 5_000
 #: Ends per namespace; beyond it, the oldest is dropped.
 _MAX_ENDS: Final = 1_000
 _CACHED_JOBS: Final = 256
+#: Jobs whose records that were not written are counted; beyond it, the oldest count is dropped.
+_COUNTED_JOBS: Final = 10_000
 
 
 class _Chunk(msgspec.Struct):
@@ -84,6 +86,8 @@ class JobHistory:
         self._awaits = awaits
         #: Newest chunks by UID of the Job.
         self._newest: OrderedDict[str, _Chunk] = OrderedDict()
+        #: Number of Pods of each Job, by UID, that were not recorded since this process started.
+        self._unrecorded: OrderedDict[str, int] = OrderedDict()
 
     # --- recording ------------------------------------------------------------------------
 
@@ -141,6 +145,7 @@ class JobHistory:
             before = self._store.newest(_chunk_key(namespace, uid, number))
             chunk = _Chunk(number, [], 0 if before is None else before.revision)
         if not chunk.revision and self._store.count(HISTORIES) >= _MAX_CHUNKS:
+            self._count_unrecorded(uid)
             return
         records = [*chunk.records, record]
         key = _chunk_key(namespace, uid, chunk.number)
@@ -151,6 +156,17 @@ class JobHistory:
         self._newest.move_to_end(uid)
         if len(self._newest) > _CACHED_JOBS:
             self._newest.popitem(last=False)
+
+    def _count_unrecorded(self, uid: str) -> None:
+        if not self._unrecorded:
+            log.warning(
+                "the history is full (%d documents): deleted Pods are not recorded until Jobs with"
+                " deleted Pods are removed",
+                _MAX_CHUNKS,
+            )
+        self._unrecorded[uid] = self._unrecorded.get(uid, 0) + 1
+        if len(self._unrecorded) > _COUNTED_JOBS:
+            self._unrecorded.popitem(last=False)
 
     def _load(self, namespace: str, uid: str) -> _Chunk:
         newest = _Chunk(0, [], 0)
@@ -163,6 +179,7 @@ class JobHistory:
         job = read_job(stored.value)
         namespace, uid = stored.key.namespace, job.metadata.uid
         self._newest.pop(uid, None)
+        self._unrecorded.pop(uid, None)
         for slot in range(_SLOTS):
             key = _chunk_key(namespace, uid, slot)
             if not self._drop(key):
@@ -224,6 +241,16 @@ class JobHistory:
     def deleted_pods(self, namespace: str, uid: str) -> Sequence[PodRecord]:
         """Return the records of a Job's deleted Pods, unordered. Damaged ones are left out."""
         return [record for _, document in self._chunks(namespace, uid) for record in document.pods]
+
+    def dropped(self, namespace: str, uid: str) -> int:
+        """Return how many deleted Pods of a Job have no record.
+
+        Overwritten records are all counted; those that were never written, because the history was
+        full, only since this process started.
+        """
+        numbers = [document.number for _, document in self._chunks(namespace, uid)]
+        overwritten = max(max(numbers, default=0) - _SLOTS + 1, 0) * _PER_CHUNK
+        return overwritten + self._unrecorded.get(uid, 0)
 
     def end_of(self, namespace: str, uid: str) -> JobEnd | None:
         """Return the recorded end of a removed Job."""

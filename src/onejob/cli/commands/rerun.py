@@ -19,6 +19,7 @@ _EPILOG = """\b
 Examples:
   onejob rerun job/train                 # run it again as train-rerun-1
   onejob rerun job/train --failed-only   # only failed or missing indexes
+  onejob rerun job/train --from 17       # only index 17 and above
   onejob rerun job/train --set lr=0.01   # with another parameter or variable
   onejob rerun job/train --dry-run=client -o yaml
   onejob rerun workflow/etl --failed-only   # what did not complete
@@ -35,10 +36,11 @@ Examples:
 )
 @click.option(
     "--from",
-    "from_task",
+    "from_place",
     default="",
-    metavar="TASK",
-    help="Run only this task of a workflow, and those that depend on it.",
+    metavar="TASK|INDEX",
+    help="Run only this task of a workflow, and those that depend on it; or, of a Job, "
+    "only this index and those above.",
 )
 @click.option(
     "--set",
@@ -53,7 +55,7 @@ Examples:
 def command(
     what: tuple[str, ...],
     failed_only: bool,
-    from_task: str,
+    from_place: str,
     settings: tuple[str, ...],
     dry_run: str | None,
     output: str | None,
@@ -72,8 +74,8 @@ def command(
     if len(what) == 1 and what[0].startswith("run/"):
         elsewhere = _run_elsewhere(where, what[0].removeprefix("run/"))
         if elsewhere is not None:
-            if from_task:
-                raise CommandError("--from: a run with --on has no workflows", "remove it")
+            if from_place:
+                raise CommandError("--from does not support a run with --on", "remove it")
             where, jobs = elsewhere
             for namespace, name in jobs:
                 api = where.selected_source()
@@ -96,15 +98,13 @@ def command(
             failed_only=failed_only,
             settings=settings,
             where=where,
-            from_task=from_task,
+            from_task=from_place,
         )
     arg = one_resource_arg(what, default="job")
     if arg.kind.resource == WORKFLOWS:
         if settings:
             raise CommandError("--set does not support workflows", "change the manifest instead")
-        return _rerun_workflow(where, arg, failed_only, from_task, dry_run, output)
-    if from_task:
-        raise CommandError(f"--from: {arg} has no tasks", "name workflow/NAME")
+        return _rerun_workflow(where, arg, failed_only, from_place, dry_run, output)
     if arg.kind.resource != JOBS:
         raise CommandError(f"{arg} is not a Job", "name job/NAME or workflow/NAME")
     resume = f"onejob run --resume {arg.name} runs what did not succeed"
@@ -117,7 +117,22 @@ def command(
         settings=settings,
         dry_run=dry_run,
         output=output,
+        from_index=_first_index(from_place, failed_only),
     )
+
+
+def _first_index(text: str, failed_only: bool) -> int | None:
+    """Return the index of `--from`; None without one. Raises CommandError."""
+    from onejob.planning.job.indexes import read_index
+
+    if not text:
+        return None
+    if failed_only:
+        raise CommandError("specify either --failed-only or --from")
+    index = read_index(text)
+    if index is None:
+        raise CommandError(f"--from {text}: expected an index such as 0 or 17")
+    return index
 
 
 def _run_elsewhere(where: "Sources", wanted: str) -> "tuple[Sources, list[tuple[str, str]]] | None":
@@ -142,6 +157,7 @@ def _rerun_job(
     settings: tuple[str, ...],
     dry_run: str | None,
     output: str | None,
+    from_index: int | None = None,
 ) -> int:
     from onejob.cli.display.output import print_documents, resource_name
     from onejob.cli.sources.base import get, list_all
@@ -157,6 +173,7 @@ def _rerun_job(
         params_of_job(api, job),
         taken=taken,
         failed_only=failed_only,
+        from_index=from_index,
         settings=parse_settings(settings),
     )
     if not documents:
@@ -165,7 +182,8 @@ def _rerun_job(
     if dry_run is None:
         documents = [_create_rerun(api, document, namespace) for document in documents]
     if not is_finished(job):
-        does = "also runs its remaining indexes" if failed_only else "runs concurrently"
+        partly = failed_only or from_index is not None
+        does = "also runs its remaining indexes" if partly else "runs concurrently"
         print(
             f"note: {arg} has not finished: {resource_name(documents[-1])} {does}",
             file=sys.stderr,

@@ -23,12 +23,17 @@ _JOB: Final = BY_RESOURCE[JOBS]
 
 class _History(msgspec.Struct):
     pods: list[PodRecord] = []
+    dropped: int = 0
 
 
 def history(api: Api, job: dict[str, Any], limit: int = _SHOWN) -> Sequence[PodRecord]:
     """Return the newest ended Pods of a Job, oldest first; none from a server without history."""
+    return _history(api, job, limit).pods
+
+
+def _history(api: Api, job: dict[str, Any], limit: int) -> _History:
     content = _ask(api, job, "history", {"limit": str(limit)})
-    return () if content is None else msgspec.json.decode(content, type=_History).pods
+    return _History() if content is None else msgspec.json.decode(content, type=_History)
 
 
 def may_report(job: dict[str, Any]) -> bool:
@@ -52,8 +57,16 @@ def progress_lines(api: Api, job: dict[str, Any]) -> list[str]:
 
 
 def history_lines(api: Api, job: dict[str, Any], now: datetime) -> list[str]:
-    """Return a line for each of the newest ended Pods."""
-    return [record_text(record, now) for record in history(api, job)]
+    """Return a line for each of the newest ended Pods, and one on those without a record."""
+    found = _history(api, job, _SHOWN)
+    return record_lines(found.pods, found.dropped, now)
+
+
+def record_lines(records: Sequence[PodRecord], dropped: int, now: datetime) -> list[str]:
+    lines = [record_text(record, now) for record in records]
+    if dropped:
+        lines.append(f"{dropped:,} other deleted Pods have no record")
+    return lines
 
 
 def deleted_failures(api: Api, job: dict[str, Any], now: datetime) -> list[str]:

@@ -64,6 +64,7 @@ def rerun(
     *,
     taken: Collection[str] | None = (),
     failed_only: bool = False,
+    from_index: int | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> list[Document]:
     """Return the objects to create, in order: the ConfigMap of parameters, if any, and the Job.
@@ -73,6 +74,7 @@ def rerun(
     Args:
         params: ConfigMap of the old Job's parameters.
         taken: Names of existing Jobs; None keeps the old name.
+        from_index: First index to run, numbered as in the first Job of the lineage; None for all.
         settings: New values of parameters or environment variables.
 
     Raises:
@@ -84,8 +86,8 @@ def rerun(
         rows = [_changed_row(row, settings) for row in rows]
     elif settings:
         _set_variables(fresh, settings)
-    if failed_only:
-        indexes = _unfinished(job)
+    if failed_only or from_index is not None:
+        indexes = _unfinished(job) if from_index is None else _indexes_from(job, from_index)
         if indexes is None:
             spec = fresh["spec"]
             spec["completions"] = spec.get("completions", 1) - _succeeded(job)
@@ -110,6 +112,13 @@ def origins_of(job: Mapping[str, Any]) -> IndexSet | None:
     """Return, for each index of a partial rerun in order, that of the first Job; else None."""
     noted = job["metadata"].get("annotations", {}).get(RERUN_INDEXES)
     return None if noted is None else parse_indexes(noted, 2**31)
+
+
+def repeated_uid(job: Mapping[str, Any]) -> str:
+    """Return the uid of the Job that this one reruns in part; "" if it is no partial rerun."""
+    annotations = job["metadata"].get("annotations", {})
+    text: str = annotations.get(RERUN_OF_UID, "") if RERUN_INDEXES in annotations else ""
+    return text
 
 
 def _rows(job: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -188,13 +197,40 @@ def _unfinished(job: Mapping[str, Any]) -> list[int] | None:
         return None
     completions = spec.get("completions") or 0
     if completions > _MAX_INDEXES:
-        raise BadInput(
-            f"job {job['metadata']['name']} has {completions:,} indexes; only up to "
-            f"{_MAX_INDEXES:,} remaining indexes can be selected",
-            "rerun the whole Job, without --failed-only",
-        )
+        raise _too_many(job, completions)
     done = parse_indexes(job.get("status", {}).get("completedIndexes", ""), completions)
     return [index for gap in done.gaps(completions) for index in gap]
+
+
+def _indexes_from(job: Mapping[str, Any], first: int) -> list[int]:
+    """Return the indexes from `first`, which counts as in the first Job of the lineage.
+
+    Raises `BadInput`.
+    """
+    spec = job["spec"]
+    if spec.get("completionMode") != "Indexed":
+        raise BadInput(f"job {job['metadata']['name']} has no indexes", "rerun the whole Job")
+    completions = spec.get("completions") or 0
+    origins = origins_of(job)
+    if origins is None:
+        if completions - first > _MAX_INDEXES:
+            raise _too_many(job, completions - first)
+        found = [*range(first, completions)]
+    else:
+        if completions > _MAX_INDEXES:
+            raise _too_many(job, completions)
+        found = [own for own, origin in enumerate(islice(origins, completions)) if origin >= first]
+    if not found:
+        raise BadInput(f"job {job['metadata']['name']} has no index {first} or above")
+    return found
+
+
+def _too_many(job: Mapping[str, Any], count: int) -> BadInput:
+    return BadInput(
+        f"job {job['metadata']['name']} has {count:,} indexes; only up to "
+        f"{_MAX_INDEXES:,} remaining indexes can be selected",
+        "rerun the whole Job",
+    )
 
 
 def _succeeded(job: Mapping[str, Any]) -> int:

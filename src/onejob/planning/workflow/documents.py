@@ -7,7 +7,11 @@ import msgspec
 
 from onejob.objects.job import Job
 from onejob.objects.workflow import API_VERSION, Task, Workflow, WorkflowStatus
-from onejob.planning.names import FAILURE_TTL_ANNOTATION, SUCCESS_TTL_ANNOTATION
+from onejob.planning.names import (
+    FAILURE_TTL_ANNOTATION,
+    SUCCESS_TTL_ANNOTATION,
+    WORKFLOW_START_FINALIZER,
+)
 from onejob.planning.workflow.results import add_result_variable, may_refer, substitute
 
 #: Labels of a task's Job.
@@ -27,7 +31,9 @@ def job_name(workflow: Workflow, task: Task) -> str:
     return f"{workflow.metadata.name}-{task.name}"
 
 
-def job_document(workflow: Workflow, task: Task, results: Results) -> bytes:
+def job_document(
+    workflow: Workflow, task: Task, results: Results, *, with_finalizer: bool = False
+) -> bytes:
     """Return the Job to create, with `results` of earlier tasks.
 
     Its TTL is left out until its end is recorded: see `ttl_patch`.
@@ -59,6 +65,8 @@ def job_document(workflow: Workflow, task: Task, results: Results) -> bytes:
             }
         ],
     }
+    if with_finalizer:
+        metadata["finalizers"] = [WORKFLOW_START_FINALIZER]
     annotations = {
         name: text
         for name, text in template.metadata.annotations.items()
@@ -107,6 +115,12 @@ def suspend_patch(job: Job) -> bytes:
 def resume_patch(job: Job) -> bytes:
     annotations = {SUSPENDED_ANNOTATION: None}
     return _patch(job, {"metadata": {"annotations": annotations}, "spec": {"suspend": False}})
+
+
+def release_patch(uid: str) -> bytes:
+    """Return the strategic merge patch that removes the start finalizer."""
+    removed = {"$deleteFromPrimitiveList/finalizers": [WORKFLOW_START_FINALIZER]}
+    return msgspec.json.encode({"metadata": {"uid": uid, **removed}})
 
 
 def stop_patch(job: Job) -> bytes:

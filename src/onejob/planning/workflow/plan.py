@@ -27,6 +27,8 @@ class Observed(Struct, frozen=True):
     created: Mapping[str, str] = field(default_factory=dict)
     #: UIDs of deleted Jobs whose Pods have not all ended.
     with_pods: frozenset[str] = frozenset()
+    #: Whether new Jobs get the start finalizer, because their UIDs are recorded by a later write.
+    with_finalizer: bool = False
 
 
 class JobCreation(Struct, frozen=True):

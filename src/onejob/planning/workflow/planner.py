@@ -544,7 +544,10 @@ class _Sync:
             TaskStatus(name=task.name, state=RUNNING, job_name=name, start_time=self.at),
         )
         results = {earlier: self._results_of(earlier) for earlier, _ in self.graph.reads(position)}
-        return JobCreation(task.name, name, job_document(self.workflow, task, results))
+        document = job_document(
+            self.workflow, task, results, with_finalizer=self.observed.with_finalizer
+        )
+        return JobCreation(task.name, name, document)
 
     def _results_of(self, name: str) -> Mapping[str, str]:
         """Return the results of an earlier task; none of an unknown one."""
