@@ -1,5 +1,5 @@
-# Targets install their dependencies into .venv; only `podman`, `btrfs`, `chromium` and `prometheus`
-# install system packages.
+# Targets install their dependencies into .venv; only `podman`, `slurm`, `btrfs`, `chromium` and
+# `prometheus` install system packages.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -104,6 +104,15 @@ endef
 ##@ Develop
 podman: ## install podman for its tests (as root, with apt-get)
 	$(call install,podman runc busybox,podman runc busybox-static,its tests)
+
+.PHONY: slurm slurm-stop
+SLURM := $(or $(TMPDIR),/tmp)/onejob-slurm
+slurm: $(STAMP) ## install Slurm for its tests and start a small cluster (as root, with apt-get)
+	$(call install,slurmctld slurmd sbatch munged,slurm-wlm munge,its tests)
+	@$(BIN)/python -m tests.slurm.cluster start $(SLURM)
+
+slurm-stop: # stop the cluster of `make slurm`
+	@$(BIN)/python -m tests.slurm.cluster stop $(SLURM)
 
 .PHONY: btrfs
 btrfs: # for tests of full disks, which btrfs reports differently
@@ -291,7 +300,7 @@ managers e2e-controllers: setup ## install the real managers of other projects, 
 	$(BIN)/python -m tests.managers
 
 .PHONY: peer-suites
-peer-suites: setup ## run JobSet's own integration suites against onejob envtest-assets (SUITE=jobset-webhook)
+peer-suites: setup ## run suites of JobSet, Kueue, Trainer, KubeRay and mpi-operator on onejob and kube-apiserver (SUITE=NAME)
 	$(BIN)/python -m tests.managers.suites $(SUITE)
 
 .PHONY: fabric8 spark ansible

@@ -71,8 +71,9 @@ class SimulatedRuntime(Runtime):
         return RecoveredState()
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
-        ref = AttemptRef(pod.uid, container.name, attempt)
-        made = self._made.setdefault(pod.uid, set())
+        uid = pod.metadata.uid
+        ref = AttemptRef(uid, container.name, attempt)
+        made = self._made.setdefault(uid, set())
         if ref in made:
             return
         made.add(ref)

@@ -5,7 +5,7 @@ Controllers use the smaller `onejob.objects.pod`; decoding this view costs sever
 
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -299,6 +299,17 @@ class ImageVolume(View, frozen=True):
     pull_policy: str = ""
 
 
+class ClaimSource(View, frozen=True):
+    """Reference of a Pod's volume to a claim in its namespace."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class EphemeralSource(View, frozen=True):
+    """Claim that is created for one Pod, and deleted with it."""
+
+
 class Volume(View, frozen=True):
     """Volume with at most one source; without any, its kind is not supported by the node."""
 
@@ -310,6 +321,28 @@ class Volume(View, frozen=True):
     downward_api: DownwardVolume | None = msgspec.field(name="downwardAPI", default=None)
     projected: ProjectedVolume | None = None
     image: ImageVolume | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+
+
+class _MayClaim(Protocol):
+    """A view of a Pod's volume."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def persistent_volume_claim(self) -> ClaimSource | None: ...
+
+    @property
+    def ephemeral(self) -> EphemeralSource | None: ...
+
+
+def claim_name(pod: str, volume: _MayClaim) -> str:
+    """Return the name of the claim behind a Pod's volume; "" if it has none."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    return f"{pod}-{volume.name}" if volume.ephemeral is not None else ""
 
 
 class NodeRequirement(View, frozen=True):
@@ -392,6 +425,15 @@ class NodePodSpec(View, frozen=True):
     security_context: PodSecurityContext = PodSecurityContext()
     overhead: dict[str, QuantityText] = msgspec.field(default_factory=dict)
     readiness_gates: tuple[ReadinessGate, ...] = ()
+
+    @property
+    def claim_volumes(self) -> tuple[Volume, ...]:
+        """Volumes that are provided by PersistentVolumeClaims."""
+        return tuple(
+            volume
+            for volume in self.volumes
+            if volume.persistent_volume_claim is not None or volume.ephemeral is not None
+        )
 
 
 class ReportedRunning(View, frozen=True):

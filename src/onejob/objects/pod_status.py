@@ -4,6 +4,7 @@ Fields without a default are always written; the API requires them even when zer
 """
 
 from datetime import datetime
+from typing import final
 
 import msgspec
 
@@ -80,3 +81,15 @@ class PodReport(View, frozen=True, kw_only=True):
     conditions: tuple[ConditionReport, ...]
     init_container_statuses: tuple[ContainerReport, ...] = ()
     container_statuses: tuple[ContainerReport, ...]
+
+
+class PodPrecondition(View, frozen=True):
+    uid: str
+
+
+@final
+class PodStatusPatch(View, frozen=True):
+    """Strategic merge patch of a Pod's status."""
+
+    metadata: PodPrecondition
+    status: PodReport

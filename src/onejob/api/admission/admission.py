@@ -138,7 +138,7 @@ class Admission:
             self._priorities.staged(written)
             self._limit_ranges.staged(written)
             self.quotas.staged(written)
-        elif self.quotas.in_use:
+        elif self.quotas.usage:
             self.quotas.staged(written)
 
     def _on_rollback(self) -> None:
@@ -153,6 +153,11 @@ class Admission:
 
     def mutate(self, kind: Kind, namespace: str, doc: Document) -> None:
         """Apply the namespace's defaults to a new object, after the defaults of its kind."""
+        if kind.resource == CLAIMS:
+            # Imported with the first claim: no run and few servers have any.
+            from onejob.api.admission.storage_classes import set_default_class
+
+            set_default_class(self._store, doc)
         if kind.resource != PODS:
             return
         rules = self._rules_of(namespace)
@@ -200,6 +205,10 @@ class Admission:
             self._review_class(kind, new, is_new=False)
         if resource == CLAIMS and "deletionTimestamp" not in old["metadata"]:
             self._require_limits(kind, target.namespace, new)
+            from onejob.api.admission.storage_classes import growth_refusal
+
+            if refusal := growth_refusal(self._store, new, old):
+                raise self._count_refusal("PersistentVolumeClaimResize", kind, new, refusal)
         if resource != PODS and resource not in TEMPLATE_RESOURCES:
             return []
         rules = self._rules_of(target.namespace)

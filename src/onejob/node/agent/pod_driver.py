@@ -11,10 +11,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from onejob.client import base as client_base
-from onejob.client.base import Delete, Patch, Result
+from onejob.client.base import Delete, Patch, Result, Written
 from onejob.client.events import EventRecorder, about
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
@@ -66,11 +64,13 @@ from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
+from onejob.objects.pod_status import PodPrecondition, PodStatusPatch
 from onejob.planning.pod.placement import LONG_AGO, Amounts, NodeView
 from onejob.planning.pod.status import NodeFacts
 from onejob.wire.errors import ApiError, Conflict, NotFound
 
 if TYPE_CHECKING:
+    from onejob.node.agent.claims import ClaimHolds
     from onejob.node.agent.gangs import GangSource
 
 log = logging.getLogger(__name__)
@@ -83,8 +83,6 @@ _RECONCILE = Reconcile()
 _STATUS_TAKEN = StatusTaken()
 #: For steps that ignore the time: reading the clock takes as long as the step itself.
 _ANY_TIME = NodeNow(LONG_AGO)
-
-_encode = msgspec.json.Encoder().encode
 
 
 class _Startup:
@@ -121,6 +119,7 @@ class PodDriver:
         node: NodeView,
         pods: Informer[Pod],
         gangs: "GangSource | None" = None,
+        make_claims: "Callable[[], ClaimHolds] | None" = None,
     ) -> None:
         self._runtime = runtime
         self._writer = writer
@@ -131,7 +130,9 @@ class PodDriver:
         self._machine = PodMachine(node_name, NodeFacts(runtime.name, ip), runtime.traits)
         self._states: dict[str, PodState] = {}
         self._busy = 0
-        self.binder = Binder(node, writer, scheduler_recorder, clock, self._place, gangs)
+        self.binder = Binder(
+            node, writer, scheduler_recorder, clock, self._place, gangs, make_claims
+        )
         self.volumes = VolumeRefresh(runtime, self.warn)
         self._prober = Prober(runtime, clock, self._is_current, self._dispatch, self.warn)
         self._hooks = Hooks(runtime, clock, self.warn)
@@ -290,6 +291,8 @@ class PodDriver:
         state = self._states.get(uid)
         if state is not None:
             if is_echo(state, pod):
+                if type(state) is Done and pod.metadata.revision >= state.revision:
+                    del self._states[uid]
                 return
         elif (
             pod.spec.node_name not in ("", self._node_name)
@@ -472,20 +475,19 @@ class PodDriver:
     def _request_status_write(self, uid: str, effect: RequestStatusWrite) -> None:
         """Queue the write of the Pod's status, in the version of the moment in which it is sent."""
         state = self._states[uid]
-        assert isinstance(state, Active), "only Pods that run here have a status to write"
+        assert type(state) is Active, "only Pods that run here have a status to write"
 
         def take() -> Patch | None:
             state = self._states.get(uid)
-            if not isinstance(state, Active) or state.unwritten is None:
+            if type(state) is not Active or state.unwritten is None:
                 # The Pod has been deleted.
                 return None
             self._dispatch(uid, _STATUS_TAKEN, _ANY_TIME)
-            status = _encode(state.unwritten)
-            body = b'{"metadata":{"uid":"%b"},"status":%b}' % (uid.encode(), status)
-            return Patch(state.pod.key, body, subresource="status")
+            patch = PodStatusPatch(metadata=PodPrecondition(uid=uid), status=state.unwritten)
+            return Patch(state.pod.key, patch, subresource="status")
 
         def answered(result: Result) -> None:
-            if not isinstance(result, ApiError):
+            if type(result) is Written:
                 self._dispatch(uid, StatusWritten(result.revision), _ANY_TIME)
             else:
                 gone = isinstance(result, NotFound | Conflict)

@@ -16,7 +16,7 @@ written: as with a kubelet, only the newest one is.
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from sys import maxsize
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from msgspec.structs import replace
 
@@ -113,8 +113,7 @@ class PodMachine:
 
         `state` is not modified. Events without a rule for the current phase are ignored.
         """
-        rule = self._table[state.phase].get(type(event))
-        return (state, []) if rule is None else rule(state, event, node)
+        return self._table[state.phase][type(event)](state, event, node)
 
     def _rules(self) -> Mapping[Phase, Mapping[type, _Rule]]:
         """Return the transition table: rules by phase and event type. Unlisted events are
@@ -126,7 +125,7 @@ class PodMachine:
             StatusWritten: self._status_written,
             StatusRefused: self._status_refused,
         }
-        return {
+        rules: dict[Phase, dict[type, _Rule]] = {
             "unknown": {
                 PodSeen: self._discover,
                 PodDeleted: self._delete_inactive,
@@ -153,6 +152,10 @@ class PodMachine:
             },
             "finishing": {**working, Reconcile: self._write_again},
             "ended": {PodSeen: self._observe_after_end, PodDeleted: self._delete_inactive},
+        }
+        return {
+            phase: {**dict.fromkeys(get_args(PodEvent), _ignore), **own}
+            for phase, own in rules.items()
         }
 
     # --- before the Pod runs here
@@ -428,7 +431,7 @@ class PodMachine:
     def _end(self, state: Active, effects: Effects) -> PodState:
         """Release the Pod after its final status is stored."""
         pod = state.pod
-        if pod.metadata.deleting:
+        if pod.metadata.deletion_timestamp is not None:
             effects.append(DeletePod(pod.key, pod.metadata))
         effects += [EndWork(), FreeRoom(state.demand), ReleasePod()]
         return Done(state.known_revision)
@@ -441,13 +444,20 @@ class PodMachine:
         return self._discover(UNKNOWN, event, node)
 
 
+def _ignore(state: PodState, event: PodEvent, node: NodeNow) -> Step:
+    """Handle an event without a rule."""
+    return state, []
+
+
 def is_echo(state: PodState, seen: Pod) -> bool:
-    """Return whether the watch delivered only a write of this node, so that no step is needed."""
+    """Return whether the watch delivered only a write of this node, or one without consequences, so
+    that no step is needed."""
     if seen.metadata.deletion_timestamp is not None:
         return False
     if type(state) is Active and state.in_flight is None:
         return seen.metadata.revision <= state.known_revision
-    return False
+    # Whatever others write to a Pod that has ended, only its deletion concerns the node.
+    return type(state) is Done and seen.terminal
 
 
 def _request_write(state: Active, effects: Effects) -> None:
@@ -485,9 +495,9 @@ def _is_deleted_sooner(state: Active, observed: ObservedPod) -> bool:
 
 
 def _awaits_start(state: Active) -> bool:
-    """Return whether a container is being started."""
+    """Return whether a container is being started, without waiting for resources."""
     for seen in state.containers.values():
-        if seen.stage == "starting" and not seen.post_start_began:
+        if seen.stage == "starting" and not seen.post_start_began and seen.blocked is None:
             return True
     return False
 

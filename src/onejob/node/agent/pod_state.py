@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, final
 
 from msgspec import Struct
 
@@ -50,6 +50,7 @@ class Binding(Struct, frozen=True, gc=False):
     deleted: bool = False
 
 
+@final
 class Active(Struct, gc=False):
     """Running here, or ended with an unwritten final status.
 

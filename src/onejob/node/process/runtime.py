@@ -89,7 +89,7 @@ class ProcessRuntime(Runtime):
     """
 
     name = "process"
-    traits = RuntimeTraits(on_host=True)
+    traits = RuntimeTraits(on_host=True, has_outputs=True)
 
     def __init__(
         self,
