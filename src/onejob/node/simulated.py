@@ -102,6 +102,10 @@ class SimulatedRuntime(Runtime):
         """Do the same as `release`: a simulated Pod has no data."""
         self.release(uid)
 
+    def limits_problem(self, container: Container, ref: AttemptRef) -> str:
+        """Return "": simulated containers have no limits that could be exceeded."""
+        return ""
+
     async def run_command(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
     ) -> CommandResult:

@@ -186,6 +186,7 @@ KINDS: Sequence[Kind] = (
             Subresource("exec", ("create", "get"), kind="PodExecOptions"),
             Subresource("log", ("get",)),
             Subresource("portforward", ("create", "get"), kind="PodPortForwardOptions"),
+            Subresource("resize", STATUS_VERBS),
             _STATUS,
         ),
     ),

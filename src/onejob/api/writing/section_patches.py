@@ -21,7 +21,7 @@ from onejob.api.kinds.pod.update import validate_pod_status_change
 from onejob.api.schema.shapes import ObjectShape
 from onejob.api.writing.strategic_merge import strategic_merge
 from onejob.objects.meta import Key
-from onejob.objects.pod_status import PodStatusPatch
+from onejob.objects.pod_status import ConditionReport, PodStatusPatch
 from onejob.store.base import Stored
 
 _encode = msgspec.json.encode
@@ -102,9 +102,9 @@ _STATUS: Final = len(b',"status":')
 def read_section_patch(content: bytes | PodStatusPatch) -> SectionPatch | None:
     """Return the patch, or None if it changes anything else or has further directives."""
     if type(content) is PodStatusPatch:
-        conditions = content.status.conditions
-        if [one for one in conditions if one.reason is None or one.message is None]:
-            return None
+        for one in content.status.conditions:
+            if type(one) is not ConditionReport or one.reason is None or one.message is None:
+                return None
         # Tuples occur on this level only. They would differ from the lists of the stored status.
         status = {
             name: list(value) if type(value) is tuple else value

@@ -352,6 +352,10 @@ class Writes(Creates, frozen=True):
         further = "spec" in touched or not strategy.judges_spec_alone
         if further and subresource != "finalize":
             strategy.default(new, old)
+        if subresource == "resize":
+            # Before changes get an owner: this endpoint drops all changes but those of resources.
+            self.admission.default_resize(target.namespace, new)
+            strategy.prepare_resize(new, old)
         if not trusted and not tracked:
             # Before `prepare_update`: fields that the server generates have no owner.
             now, manager = self.clock.now(), options.field_manager
@@ -375,6 +379,8 @@ class Writes(Creates, frozen=True):
         if subresource == "status":
             strategy.prepare_status_update(new, old)
             errors += strategy.validate_status_update(new, old)
+        elif subresource == "resize":
+            errors += strategy.validate_resize(new, old)
         elif subresource == "finalize":
             _only_spec_finalizers(new, old)
         elif further or "status" in touched:
@@ -387,7 +393,7 @@ class Writes(Creates, frozen=True):
             raise Invalid(kind.kind, kind.group, target.name, errors)
         if guard := self.guards.get(kind.resource):
             guard(options.user, kind, target.namespace, new, old)
-        if further and not subresource:
+        if further and subresource in ("", "resize"):
             warnings = [*warnings, *self.admission.review_update(target, new, old)]
             if self.asks_quotas:
                 self.admission.require_quota(stored.key, new, created=False)

@@ -18,12 +18,15 @@ from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.node.agent.binder import Binder
+from onejob.node.agent.limit_changes import LimitChanges
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
     Adopted,
     Bind,
     BindingRefused,
     BindingWritten,
+    ChangeLimits,
+    ConsiderResize,
     ContainerRuns,
     DeletePod,
     Dequeue,
@@ -41,6 +44,7 @@ from onejob.node.agent.pod_events import (
     PodSeen,
     Reconcile,
     ReconcileSoon,
+    RecordNormal,
     RecordWarning,
     RefreshVolumes,
     ReleasePod,
@@ -136,6 +140,10 @@ class PodDriver:
         self.volumes = VolumeRefresh(runtime, self.warn)
         self._prober = Prober(runtime, clock, self._is_current, self._dispatch, self.warn)
         self._hooks = Hooks(runtime, clock, self.warn)
+        self._limit_changes = LimitChanges(
+            runtime, self.binder.room, self._states, lambda uid, event: self._dispatch(uid, event)
+        )
+        self.binder.on_release = self._limit_changes.room_freed
         self._startup: _Startup | None = _Startup()
         #: Pods to reconcile, in this order: by UID, the runtime events to note before.
         self._due: dict[str, list[RuntimeEvent]] = {}
@@ -153,15 +161,18 @@ class PodDriver:
             RequestStatusWrite: self._request_status_write,
             DeletePod: self._delete,
             RecordWarning: lambda uid, e: self.warn(e.pod, e.reason, e.message),
+            RecordNormal: self._record_normal,
             Enqueue: lambda uid, e: self.binder.add(e.pod),
             Dequeue: lambda uid, e: self.binder.drop(uid),
             TakeRoom: lambda uid, e: self.binder.room.claim(uid, e.demand),
             FreeRoom: lambda uid, e: self.binder.room.release(e.demand),
+            ConsiderResize: lambda uid, e: self._limit_changes.consider(uid),
             FollowVolumes: lambda uid, e: self.volumes.follow(e.pod),
             PodChanged: lambda uid, e: self.volumes.pod_changed(e.pod),
             RefreshVolumes: lambda uid, e: self.volumes.refresh(uid),
             StartContainer: lambda uid, e: runtime.launch(e.pod, e.container, e.attempt),
             StopContainer: self._stop_container,
+            ChangeLimits: self._limit_changes.change,
             RunPostStart: self._run_post_start,
             ContainerRuns: self._container_runs,
             EndWork: self._end_work,
@@ -249,8 +260,10 @@ class PodDriver:
             self._reconcile_all()
 
     def close(self) -> None:
-        """Cancel hooks and the refresh of volumes; containers are not stopped."""
+        """Cancel hooks, changes of limits and the refresh of volumes; containers are not
+        stopped."""
         self._hooks.close()
+        self._limit_changes.close()
         self.volumes.close()
 
     def cancel_timer(self) -> None:
@@ -268,6 +281,10 @@ class PodDriver:
     def warn(self, pod: NodePod, reason: str, message: str) -> None:
         """Record a Warning Event about the Pod."""
         self._recorder.record(about("v1", "Pod", pod.metadata), "Warning", reason, message)
+
+    def _record_normal(self, uid: str, effect: RecordNormal) -> None:
+        what = about("v1", "Pod", effect.pod.metadata)
+        self._recorder.record(what, "Normal", effect.reason, effect.message)
 
     # --- events
 

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, get_args
 
 from msgspec.structs import replace
 
+from onejob.node.agent import resize_rules
 from onejob.node.agent.container_rules import ContainerRules
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
@@ -27,6 +28,7 @@ from onejob.node.agent.pod_events import (
     Bind,
     BindingRefused,
     BindingWritten,
+    ConsiderResize,
     DeletePod,
     Dequeue,
     DiscardPod,
@@ -35,6 +37,7 @@ from onejob.node.agent.pod_events import (
     FollowVolumes,
     FreeRoom,
     HookDone,
+    LimitsChanged,
     LogProblem,
     PlacedHere,
     PodChanged,
@@ -48,6 +51,7 @@ from onejob.node.agent.pod_events import (
     RefreshVolumes,
     ReleasePod,
     RequestStatusWrite,
+    ResizeDecided,
     SetTimer,
     StartContainer,
     StatusRefused,
@@ -75,6 +79,7 @@ from onejob.node.probing.results import Probed
 from onejob.node.runtime import RuntimeTraits
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
+from onejob.objects.pod_status import ConditionReport
 from onejob.planning.pod.demand import demand_of
 from onejob.planning.pod.lifecycle import (
     PodPlan,
@@ -148,6 +153,8 @@ class PodMachine:
                 Adopted: self._take_over,
                 HookDone: self._apply_hook_result,
                 Probed: self._apply_probe,
+                ResizeDecided: self._resize_decided,
+                LimitsChanged: self._limits_changed,
                 Reconcile: self._reconcile,
             },
             "finishing": {**working, Reconcile: self._write_again},
@@ -181,12 +188,17 @@ class PodMachine:
             effects.append(Enqueue(pod))
             return WAITING, effects
         # Bound by another scheduler, or by an earlier run of the agent.
+        pod, resize = resize_rules.inherit(pod)
         try:
             demand = demand_of(pod.spec)
         except InvalidQuantity:
             demand = {"pods": 1}
         effects += [TakeRoom(demand), FollowVolumes(pod), _RECONCILE_SOON]
-        return active_pod(pod, demand, pod.metadata.revision, node.now), effects
+        active = active_pod(pod, demand, pod.metadata.revision, node.now)
+        if resize is not None:
+            active.resize = resize
+            effects.append(ConsiderResize())
+        return active, effects
 
     def _delete_inactive(self, state: PodState, event: PodDeleted, node: NodeNow) -> Step:
         effects: Effects = [Dequeue()] if isinstance(state, Waiting) else []
@@ -264,9 +276,9 @@ class PodMachine:
             return
         pod = _read(observed, effects)
         if pod is not None:
-            state.pod = pod
+            resize_rules.read(state, pod, effects)
             state.known_revision = max(state.known_revision, observed.revision)
-            effects += [PodChanged(pod), _RECONCILE_SOON]
+            effects += [PodChanged(state.pod), _RECONCILE_SOON]
 
     def _delete_active(self, state: Active, event: PodDeleted, node: NodeNow) -> Step:
         effects: Effects = [EndWork(), FreeRoom(state.demand)]
@@ -295,6 +307,20 @@ class PodMachine:
             return state, []
         return following, [_RECONCILE_SOON]
 
+    def _resize_decided(self, state: Active, event: ResizeDecided, node: NodeNow) -> Step:
+        following, effects = copy_active(state), list[PodEffect]()
+        if not resize_rules.decided(following, event, effects, node):
+            return state, []
+        effects += [PodChanged(following.pod), _RECONCILE_SOON]
+        return following, effects
+
+    def _limits_changed(self, state: Active, event: LimitsChanged, node: NodeNow) -> Step:
+        following, effects = copy_active(state), list[PodEffect]()
+        if not resize_rules.limits_changed(following, event, effects, node):
+            return state, []
+        effects.append(_RECONCILE_SOON)
+        return following, effects
+
     # --- while the Pod runs here: actions
 
     def _reconcile(self, state: Active, event: Reconcile, node: NodeNow) -> Step:
@@ -303,6 +329,7 @@ class PodMachine:
         effects: Effects = []
         for reported in event.events:
             self._containers.note(state, reported, effects, node)
+        resize_rules.note_ends(state)
         return self._compare(state, effects, node), effects
 
     def _compare(self, state: Active, effects: Effects, node: NodeNow) -> PodState:
@@ -320,6 +347,8 @@ class PodMachine:
             plan = self._plan(state, node)
         if plan.start or plan.stop:
             self._start_and_stop(state, plan, effects)
+        if state.resize is not None and not plan.over:
+            resize_rules.act(state, node, effects)
         if plan.backing_off:
             _record_back_offs(state, plan, effects)
         if plan.look_again_at is not None:
@@ -366,13 +395,14 @@ class PodMachine:
             started_at=state.started_at,
             facts=self._facts,
             before=state.conditions,
+            resize=state.resize,
         )
         if status == state.reported or state.pod.terminal:
             return
         state.reported = status
         state.conditions = {
             **state.conditions,
-            **{condition.type: condition for condition in status.conditions},
+            **{each.type: each for each in status.conditions if isinstance(each, ConditionReport)},
         }
         state.unwritten = status
 
