@@ -15,7 +15,14 @@ CreationReason: TypeAlias = Literal["new", "recreate_terminating_or_failed", "re
 FailurePolicyAction: TypeAlias = Literal["FailJob", "FailIndex", "Ignore", "Count"]
 RemovalReason: TypeAlias = Literal["terminated", "orphaned", "out-of-service", "unscheduled"]
 AdmissionPlugin: TypeAlias = Literal[
-    "Confinement", "LimitRanger", "PodSecurity", "Priority", "ResourceQuota", "ServiceAccount"
+    "Confinement",
+    "LimitRanger",
+    "PersistentVolumeClaimResize",
+    "PodResizeValidator",
+    "PodSecurity",
+    "Priority",
+    "ResourceQuota",
+    "ServiceAccount",
 ]
 QueueName: TypeAlias = Literal[
     "job",
@@ -29,6 +36,7 @@ QueueName: TypeAlias = Literal[
     "endpoint",
     "workflow",
     "cronworkflow",
+    "claims",
 ]
 TaskState: TypeAlias = Literal["Complete", "Failed", "Skipped"]
 

@@ -20,6 +20,7 @@ from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pending.controller import PendingDeadlines
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.selection import (
+    CLAIMS,
     CLUSTER_ROLES,
     CRONJOB,
     CRONWORKFLOW,
@@ -43,6 +44,7 @@ from onejob.informers.queue_metrics import export_queues
 from onejob.metrics import Plugin
 
 if TYPE_CHECKING:
+    from onejob.assembly.claims import Claims
     from onejob.controllers.cronjob import CronJobController
     from onejob.controllers.job_workloads import JobWorkloads
     from onejob.controllers.node_maintenance import NodeMaintenance
@@ -230,11 +232,13 @@ _MAKERS: Final[Mapping[str, Callable[[Parts], Controller | None]]] = {
 }
 
 
-def add_controllers(parts: Parts) -> None:
+def add_controllers(parts: Parts, claims: "Claims") -> None:
     """Make the selected controllers, and those that cannot be deselected."""
     selected = parts.settings.controllers
     made = [make(parts) for name, make in _MAKERS.items() if name in selected]
     controllers = [controller for controller in made if controller is not None]
+    if CLAIMS in selected:
+        controllers.append(claims.controller())
     queued = [part for part in controllers if isinstance(part, QueuedController)]
     for part in queued:
         parts.clock_watch.on_jump(part.clock_jumped)

@@ -7,6 +7,7 @@ from onejob.client.acting import AllRights, AuthorizedClient, Rights
 from onejob.client.local import LocalClient
 from onejob.controllers.access import AccessPolicy, ControllerRights, NodeRights
 from onejob.controllers.selection import (
+    CLAIMS,
     CLUSTER_ROLES,
     CRONJOB,
     CRONWORKFLOW,
@@ -59,6 +60,7 @@ ACCOUNTS: Final[Mapping[str, str]] = {
     ENDPOINTS: "endpoint-controller",
     WORKFLOW: "workflow-controller",
     CRONWORKFLOW: "cronworkflow-controller",
+    CLAIMS: "persistent-volume-binder",
 }
 
 

@@ -180,6 +180,8 @@ class NodeContext(Struct, frozen=True):
     on_outputs: Callable[[str, str, str], None] = lambda namespace, name, uid: None
     #: Returns the folders permitted for hostPath volumes of a namespace; None for all.
     host_paths: Callable[[str], tuple[str, ...] | None] = lambda namespace: None
+    #: Folder of the volumes that are provisioned for claims.
+    claim_folders: str = ""
 
 
 class LimitsInForce(Struct, frozen=True):
@@ -267,6 +269,21 @@ class Runtime(ABC):
     @abstractmethod
     def running(self, ref: AttemptRef) -> bool:
         """Return whether the attempt is being started or runs."""
+
+    # --- limits of running containers
+
+    def limits_problem(self, container: Container, ref: AttemptRef) -> str:
+        """Return why the limits of a running attempt cannot become those of `container`; "" if they
+        can.
+
+        By default, a runtime cannot change limits.
+        """
+        return f"the {self.name} runtime cannot change the limits of running containers"
+
+    async def change_limits(self, container: Container, ref: AttemptRef) -> str:
+        """Change the limits of a running attempt to those of `container`; return why that failed,
+        "" if it did not. A failed change may be tried again."""
+        return self.limits_problem(container, ref)
 
     # --- output and commands
 

@@ -101,8 +101,9 @@ def _stored(
     status: bool = False,
     scale: bool = False,
     categories: tuple[str, ...] = (),
+    acts: bool = False,
 ) -> Kind:
-    """Return a kind without a controller."""
+    """Return a kind without rules for its status; without `acts`, no component here acts on it."""
     group, _, version = api_version.rpartition("/")
     return Kind(
         group,
@@ -114,7 +115,7 @@ def _stored(
         short_names=short_names,
         categories=categories,
         subresources=(*((_SCALE,) if scale else ()), *((_STATUS,) if status else ())),
-        stored_only=True,
+        stored_only=not acts,
     )
 
 
@@ -125,8 +126,8 @@ _EXTENSIONS = ("api-extensions",)
 STORED_KINDS: Sequence[Kind] = (
     _stored("v1", "Endpoints", "ep", plural="endpoints"),
     _stored("v1", "LimitRange", "limits"),
-    _stored("v1", "PersistentVolume", "pv", namespaced=False, status=True),
-    _stored("v1", "PersistentVolumeClaim", "pvc", status=True),
+    _stored("v1", "PersistentVolume", "pv", namespaced=False, status=True, acts=True),
+    _stored("v1", "PersistentVolumeClaim", "pvc", status=True, acts=True),
     _stored("v1", "PodTemplate"),
     _stored("v1", "ResourceQuota", "quota", status=True),
     _stored("apiregistration.k8s.io/v1", "APIService", namespaced=False, status=True,
@@ -142,7 +143,8 @@ STORED_KINDS: Sequence[Kind] = (
     _stored("networking.k8s.io/v1", "Ingress", "ing", plural="ingresses", status=True),
     _stored("networking.k8s.io/v1", "NetworkPolicy", "netpol", plural="networkpolicies"),
     _stored("policy/v1", "PodDisruptionBudget", "pdb", status=True),
-    _stored("storage.k8s.io/v1", "StorageClass", "sc", plural="storageclasses", namespaced=False),
+    _stored("storage.k8s.io/v1", "StorageClass", "sc", plural="storageclasses", namespaced=False,
+            acts=True),
     _stored(_ADMISSION, "MutatingAdmissionPolicy", plural="mutatingadmissionpolicies",
             namespaced=False, categories=_EXTENSIONS),
     _stored(_ADMISSION, "MutatingAdmissionPolicyBinding", namespaced=False,
@@ -184,6 +186,7 @@ KINDS: Sequence[Kind] = (
             Subresource("exec", ("create", "get"), kind="PodExecOptions"),
             Subresource("log", ("get",)),
             Subresource("portforward", ("create", "get"), kind="PodPortForwardOptions"),
+            Subresource("resize", STATUS_VERBS),
             _STATUS,
         ),
     ),

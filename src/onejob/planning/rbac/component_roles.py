@@ -156,6 +156,19 @@ CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
             _EVENTS,
         ),
     ),
+    "persistent-volume-binder": (
+        "persistent-volume-binder",
+        (
+            _rule("core", "persistentvolumes", "create delete get list patch update watch"),
+            _rule("core", "persistentvolumes/status", "patch update"),
+            _rule("core", "persistentvolumeclaims", "create get list patch update watch"),
+            _rule("core", "persistentvolumeclaims/status", "patch update"),
+            _rule("core", "pods", "get list watch"),
+            _rule("core", "pods/finalizers", "update"),
+            _rule("storage.k8s.io", "storageclasses", "create get list watch"),
+            _EVENTS,
+        ),
+    ),
     "queue-controller": (
         "queue-controller",
         (
@@ -204,6 +217,7 @@ NODE: Final[Sequence[Document]] = (
     _rule("core", "pods/status", "patch update"),
     _rule("core", "pods/eviction", "create"),
     _rule("core", "configmaps secrets", "get list watch"),
+    _rule("core", "persistentvolumeclaims persistentvolumes", "get"),
     _rule("coordination.k8s.io", "leases", "create delete get patch update"),
     _rule("core", "serviceaccounts/token", "create"),
     # onejob has no separate scheduler.
