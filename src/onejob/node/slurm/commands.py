@@ -6,6 +6,7 @@ id specified" for jobs that a restarted slurmctld has forgotten.
 """
 
 import asyncio
+import functools
 import os
 import re
 import shutil
@@ -111,6 +112,7 @@ def refusal(argv: Sequence[str]) -> str:
     return "" if error.unreachable else str(error)
 
 
+@functools.cache
 def smallest_node(partition: str) -> tuple[int, int]:
     """Return processors and bytes of memory that each node of a partition has at least, by sinfo;
     zeros if that is not known. Blocks."""
