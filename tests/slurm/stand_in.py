@@ -85,7 +85,8 @@ def main() -> int:
         case "sacct":
             print(faults.get("accounting", ""))
         case _:
-            print("all*|2|4000")
+            states = "\n".join(faults.get("states", ["idle"]))
+            print(states if "--format=%T" in arguments else "all*|2|4000")
     return 0
 
 

@@ -29,6 +29,8 @@ _is_unreachable: Final = re.compile(
     r"|try again|temporarily",
     re.IGNORECASE,
 ).search
+_NO_NODES: Final = "node configuration is not available"
+_PRESENT: Final = frozenset({"allocated", "completing", "idle", "mixed"})
 _PREFIXES: Final = ("sbatch: error: ", "sbatch: ", "allocation failure: ")
 
 #: States of jobs that have ended or are about to.
@@ -109,7 +111,26 @@ def refusal(argv: Sequence[str]) -> str:
     if done.returncode == 0:
         return ""
     error = _error(done.stderr, argv[0])
-    return "" if error.unreachable else str(error)
+    if error.unreachable or (_NO_NODES in str(error) and _has_absent_nodes()):
+        return ""
+    return str(error)
+
+
+def _has_absent_nodes() -> bool:
+    """Return whether a node is down, drained or not registered yet, as after a restart of
+    slurmctld: a configuration that is not available now may be available later."""
+    try:
+        done = subprocess.run(
+            ["sinfo", "--noheader", "--format=%T"],
+            capture_output=True,
+            text=True,
+            timeout=_PREFLIGHT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    states = done.stdout.split()
+    return not states or not all(state in _PRESENT for state in states)
 
 
 @functools.cache
