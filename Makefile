@@ -1,5 +1,5 @@
-# Targets install their dependencies into .venv; only `podman`, `btrfs`, `chromium` and `prometheus`
-# install system packages.
+# Targets install their dependencies into .venv; only `podman`, `slurm`, `btrfs`, `chromium` and
+# `prometheus` install system packages.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -9,7 +9,7 @@ SCHEMA := src/onejob/api/data/schema.json.gz
 UI     := src/onejob/dashboard/page.zip
 
 .DEFAULT_GOAL := help
-.PHONY: help lock setup run ui chromium ui-check screenshots ui-figures dist prometheus test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants sim-coverage replay replay-record bench e2e schemathesis fuzz fuzz-frames kill-rounds upgrade-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential guides e2e-controllers clean
+.PHONY: help lock setup run ui chromium ui-check screenshots ui-figures dist prometheus test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants sim-coverage replay replay-record bench e2e schemathesis fuzz fuzz-frames kill-rounds upgrade-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential guides managers e2e-controllers clean
 
 ##@ Run
 # A line `##@ GROUP` starts a group; the same group may be continued further down.
@@ -104,6 +104,15 @@ endef
 ##@ Develop
 podman: ## install podman for its tests (as root, with apt-get)
 	$(call install,podman runc busybox,podman runc busybox-static,its tests)
+
+.PHONY: slurm slurm-stop
+SLURM := $(or $(TMPDIR),/tmp)/onejob-slurm
+slurm: $(STAMP) ## install Slurm for its tests and start a small cluster (as root, with apt-get)
+	$(call install,slurmctld slurmd sbatch munged,slurm-wlm munge,its tests)
+	@$(BIN)/python -m tests.slurm.cluster start $(SLURM)
+
+slurm-stop: # stop the cluster of `make slurm`
+	@$(BIN)/python -m tests.slurm.cluster stop $(SLURM)
 
 .PHONY: btrfs
 btrfs: # for tests of full disks, which btrfs reports differently
@@ -287,11 +296,11 @@ guides: setup podman rsync ## run every command of README and how-to pages, incl
 	$(BIN)/pytest -m "" tests/guides $(GUIDES)
 
 ##@ Kubernetes
-e2e-controllers: setup ## run the real JobSet and Kueue managers, built with Go, against onejob serve
+managers e2e-controllers: setup ## install the real managers of other projects, built with Go, on onejob serve
 	$(BIN)/python -m tests.managers
 
 .PHONY: peer-suites
-peer-suites: setup ## run JobSet's own integration suites against onejob envtest-assets (SUITE=jobset-webhook)
+peer-suites: setup ## run suites of JobSet, Kueue, Trainer, KubeRay and mpi-operator on onejob and kube-apiserver (SUITE=NAME)
 	$(BIN)/python -m tests.managers.suites $(SUITE)
 
 .PHONY: fabric8 spark ansible

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.memory_directory import memory_directory
 
-pytest_plugins = ["tests.async_tests", "tests.cpu_durations"]
+pytest_plugins = ["tests.async_tests", "tests.cpu_durations", "tests.slurm.fixtures"]
 
 # Where this is set, each worker rewrites all assertions again, and each of the many commands that
 # tests start compiles all of onejob: most of the CPU time of the suite.

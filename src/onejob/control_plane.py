@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from onejob.api.unreadable import ReadabilityChecker
+from onejob.assembly.claims import Claims
 from onejob.assembly.controllers import add_controllers, export_server_metrics
 from onejob.assembly.dynamic_admission import add_dynamic_admission, install_if_configured
 from onejob.assembly.local_node import make_node
@@ -17,6 +18,7 @@ from onejob.assembly.settings import NO_FRONT, Dependencies, Front, Settings
 from onejob.client.local import LocalClient
 from onejob.controllers.bootstrap import bootstrap
 from onejob.controllers.queueing.config import write_limits
+from onejob.controllers.selection import CLAIMS
 from onejob.memory_reserve import memory_reserve
 from onejob.node.agent.agent import NodeAgent
 from onejob.store.log import LogStore
@@ -71,10 +73,11 @@ class ControlPlane:
         self.accounts = parts.accounts
         self.informers = parts.informers
         add_dynamic_admission(parts)
-        add_controllers(parts)
+        claims = Claims(parts)
+        add_controllers(parts, claims)
         install_if_configured(parts)
         export_server_metrics(parts)
-        self._node = make_node(parts, dependencies) if settings.with_node else None
+        self._node = make_node(parts, dependencies, claims) if settings.with_node else None
 
     @property
     def api_url(self) -> str:
@@ -161,6 +164,10 @@ class ControlPlane:
             from onejob.controllers.access import bootstrap_roles
 
             await bootstrap_roles(own_client)
+            if self.settings.with_node and CLAIMS in self.settings.controllers:
+                from onejob.controllers.claims.default_class import create_default_class
+
+                await create_default_class(own_client)
         if self.settings.queue_limits is not None:
             await write_limits(own_client, self.settings.queue_limits)
         asyncio.get_running_loop().set_exception_handler(self._callback_failed)

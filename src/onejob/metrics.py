@@ -15,7 +15,14 @@ CreationReason: TypeAlias = Literal["new", "recreate_terminating_or_failed", "re
 FailurePolicyAction: TypeAlias = Literal["FailJob", "FailIndex", "Ignore", "Count"]
 RemovalReason: TypeAlias = Literal["terminated", "orphaned", "out-of-service", "unscheduled"]
 AdmissionPlugin: TypeAlias = Literal[
-    "Confinement", "LimitRanger", "PodSecurity", "Priority", "ResourceQuota", "ServiceAccount"
+    "Confinement",
+    "LimitRanger",
+    "PersistentVolumeClaimResize",
+    "PodResizeValidator",
+    "PodSecurity",
+    "Priority",
+    "ResourceQuota",
+    "ServiceAccount",
 ]
 QueueName: TypeAlias = Literal[
     "job",
@@ -24,8 +31,12 @@ QueueName: TypeAlias = Literal[
     "ttl_jobs_to_delete",
     "pending_deadline",
     "disruption",
+    "deployment",
+    "replicaset",
+    "endpoint",
     "workflow",
     "cronworkflow",
+    "claims",
 ]
 TaskState: TypeAlias = Literal["Complete", "Failed", "Skipped"]
 

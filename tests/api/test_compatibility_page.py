@@ -19,6 +19,7 @@ FOLDERS = (
     "tests/api/kinds",
     "tests/webhooks",
     "tests/admission_policies",
+    "tests/claims",
     "tests/cli",
     "tests/e2e",
     "tests/controllers",

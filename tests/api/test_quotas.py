@@ -138,7 +138,13 @@ def test_a_claim_does_not_outgrow_its_limit_later(tmp_path: Path) -> None:
         limits = [{"type": "PersistentVolumeClaim", "max": {"storage": "2Gi"}}]
         document = {"metadata": {"name": "bounds"}, "spec": {"limits": limits}}
         await create(service, document, _LIMITS)
-        await create(service, _a_claim("c", "1Gi"), _CLAIM)
+        growing = {"metadata": {"name": "g"}, "provisioner": "x", "allowVolumeExpansion": True}
+        await create(service, growing, BY_RESOURCE["storageclasses.storage.k8s.io"], "")
+        claim = _a_claim("c", "1Gi")
+        claim["spec"]["storageClassName"] = "g"
+        await create(service, claim, _CLAIM)
+        bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
+        await service.patch(_CLAIM, "default", "c", "merge", bound, PERSON, subresource="status")
         for storage, allowed in (("2Gi", True), ("3Gi", False)):
             size = {"spec": _a_claim("c", storage)["spec"]}
             change = service.patch(_CLAIM, "default", "c", "merge", size, PERSON)

@@ -180,16 +180,16 @@ spec:
       volumes:
       - {name: a, persistentVolumeClaim: {claimName: data}}
       - {name: b, hostPath: {path: /data}}
+      - {name: c, nfs: {server: example.com, path: /data}}
 """
 
 
 def test_validate_names_kinds_and_volumes_without_effect(onejob: CommandLine) -> None:
     done = onejob.run("validate", "-", stdin=STORED)
     assert done.returncode == 0, done.stderr
-    service, claim, volume = done.stderr.splitlines()
+    service, volume = done.stderr.splitlines()
     assert "document 1: Service is stored, but has no effect here" in service
-    assert "document 2: PersistentVolumeClaim is stored, but has no effect here" in claim
-    assert "line 20: spec.template.spec.volumes[0].persistentVolumeClaim: onejob prov" in volume
+    assert "line 22: spec.template.spec.volumes[2].nfs: onejob provides no such vol" in volume
     done = onejob.run("validate", "--for", "kubernetes", "-", stdin=STORED)
     assert done.returncode == 0, done.stderr
     (path,) = done.stderr.splitlines()

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from onejob.api.schema.schema import load_definitions
-from onejob.objects import cronjob, job, pod, pod_spec
+from onejob.objects import claims, cronjob, job, pod, pod_spec
 
 _PREFIX = "io.k8s."
 _ROOTS: tuple[tuple[str, type[msgspec.Struct]], ...] = (
@@ -20,6 +20,7 @@ _ROOTS: tuple[tuple[str, type[msgspec.Struct]], ...] = (
     ("batch.v1.CronJobSpec", cronjob.CronJobSpec),
     ("core.v1.PodSpec", pod_spec.NodePodSpec),
     ("core.v1.PodSpec", pod.PodSpec),
+    ("core.v1.PersistentVolumeClaimSpec", claims.ClaimSpec),
 )
 
 

@@ -10,6 +10,7 @@ from onejob.api.kinds.pod.defaults import _default_service_account
 from onejob.api.kinds.pod.strategy import PodStrategy
 from onejob.api.kinds.pod.update import _validate_gates
 from onejob.node.podman.command import security_arguments
+from onejob.planning.claims.documents import ephemeral_claim
 from onejob.planning.job.pod_template import PodFactory
 from sim.mutants.planting import Plant, edit
 from tests.field_effects.concealment import attributes, conceal
@@ -20,6 +21,15 @@ _META = "apimachinery.pkg.apis.meta.v1.ObjectMeta"
 PLANTS: Mapping[str, Plant] = {
     "batch.v1.JobSpec.manualSelector": edit(
         JobStrategy.prepare_create, ('not spec.get("manualSelector")', "True")
+    ),
+    "core.v1.EphemeralVolumeSource.volumeClaimTemplate": edit(
+        ephemeral_claim, ("template.get(", "{}.get(")
+    ),
+    "core.v1.PersistentVolumeClaimTemplate.metadata": edit(
+        ephemeral_claim, ('template.get("metadata")', "None")
+    ),
+    "core.v1.PersistentVolumeClaimTemplate.spec": edit(
+        ephemeral_claim, ('template.get("spec")', "None")
     ),
     "core.v1.PodSchedulingGate.name": edit(
         _validate_gates, ('if gate.get("name") not in known', "if False")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from onejob.clock import SystemClock
-from onejob.node.options import NodeOptions
+from onejob.node.options import NodeOptions, SlurmOptions
 from onejob.node.runtime import NodeContext, Runtime
 from onejob.node.runtimes import runtime_kind
 from onejob.node.simulated import DURATION, EXIT_CODE
@@ -52,6 +52,10 @@ SUBJECTS: Mapping[str, Subject] = {
     "podman": Subject(
         NodeOptions(runtime="podman", engine=ENGINE, engine_options=OPTIONS),
         lambda seconds, code: script(_script(seconds, code)),
+    ),
+    "slurm": Subject(
+        NodeOptions(runtime="slurm", slurm=SlurmOptions(query_seconds=0.1, idle_seconds=3600)),
+        lambda seconds, code: shell(_script(seconds, code)),
     ),
     "simulated": Subject(NodeOptions(runtime="simulated"), _simulated),
 }

@@ -177,7 +177,8 @@ async def test_a_missing_config_map_that_appears_lets_the_container_start(tmp_pa
             {"projected": {"sources": [{"podCertificate": {"signerName": "x.y/z"}}]}},
             "does not project this kind of source",
         ),
-        ({"persistentVolumeClaim": {"claimName": "x"}}, "does not provide volumes of this kind"),
+        ({"persistentVolumeClaim": {"claimName": "x"}}, 'persistentvolumeclaim "x" not found'),
+        ({"nfs": {"server": "a", "path": "/b"}}, "does not provide volumes of this kind"),
         ({"image": {"reference": "models/one:2"}}, "image volumes need the podman runtime"),
     ],
 )

@@ -100,6 +100,8 @@ def subject(request: pytest.FixtureRequest) -> Subject:
     if request.param == "podman":
         request.getfixturevalue("engine_alone")
         request.getfixturevalue("place")
+    if request.param == "slurm":
+        request.getfixturevalue("slurm_stand_in")
     return SUBJECTS[request.param]
 
 

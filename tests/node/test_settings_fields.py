@@ -210,7 +210,10 @@ def test_host_path_must_have_its_type(tmp_path: Path) -> None:
         files(tmp_path / "pod", {"hostPath": {"path": path, "type": "File"}})
 
 
-SERVED = {"name", "configMap", "downwardAPI", "emptyDir", "hostPath", "projected", "secret"}
+SERVED = {
+    "name", "configMap", "downwardAPI", "emptyDir", "ephemeral", "hostPath",
+    "persistentVolumeClaim", "projected", "secret",
+}  # fmt: skip
 VOLUMES = load_definitions()[0]["io.k8s.api.core.v1.Volume"]["properties"].keys() - SERVED
 PROJECTIONS = {"clusterTrustBundle", "podCertificate"}
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from onejob.assembly.deployments import deployment_controller, replica_set_controller
+from onejob.assembly.endpoints import endpoints_controller
 from onejob.assembly.job_admission import add_start_gates, job_settings
 from onejob.assembly.parts import Controller, Parts, QueuedController
 from onejob.controllers.custom_resources import DefinitionController
@@ -18,10 +20,13 @@ from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pending.controller import PendingDeadlines
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.selection import (
+    CLAIMS,
     CLUSTER_ROLES,
     CRONJOB,
     CRONWORKFLOW,
+    DEPLOYMENT,
     DISRUPTION,
+    ENDPOINTS,
     GARBAGE,
     JOB,
     MIRROR,
@@ -30,6 +35,7 @@ from onejob.controllers.selection import (
     PENDING,
     POD_GARBAGE,
     QUOTA,
+    REPLICA_SET,
     TTL,
     WORKFLOW,
 )
@@ -38,6 +44,7 @@ from onejob.informers.queue_metrics import export_queues
 from onejob.metrics import Plugin
 
 if TYPE_CHECKING:
+    from onejob.assembly.claims import Claims
     from onejob.controllers.cronjob import CronJobController
     from onejob.controllers.job_workloads import JobWorkloads
     from onejob.controllers.node_maintenance import NodeMaintenance
@@ -223,12 +230,16 @@ _MAKERS: Final[Mapping[str, Callable[[Parts], Controller | None]]] = {
     JOB: _job,
     CRONJOB: _cronjob,
     TTL: _ttl,
+    # Before the garbage collector, which would follow only the metadata of their kinds.
+    DEPLOYMENT: deployment_controller,
+    REPLICA_SET: replica_set_controller,
     GARBAGE: _garbage,
     POD_GARBAGE: _pod_garbage,
     NAMESPACE: _namespace,
     PENDING: _pending,
     QUOTA: _quota,
     DISRUPTION: _disruption,
+    ENDPOINTS: endpoints_controller,
     WORKFLOW: _workflow,
     CRONWORKFLOW: _cronworkflow,
     MIRROR: _mirror,
@@ -237,11 +248,13 @@ _MAKERS: Final[Mapping[str, Callable[[Parts], Controller | None]]] = {
 }
 
 
-def add_controllers(parts: Parts) -> None:
+def add_controllers(parts: Parts, claims: "Claims") -> None:
     """Make the selected controllers, and those that cannot be deselected."""
     selected = parts.settings.controllers
     made = [make(parts) for name, make in _MAKERS.items() if name in selected]
     controllers = [controller for controller in made if controller is not None]
+    if CLAIMS in selected:
+        controllers.append(claims.controller())
     queued = [part for part in controllers if isinstance(part, QueuedController)]
     for part in queued:
         parts.clock_watch.on_jump(part.clock_jumped)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from onejob.assembly.claims import Claims, claim_folders
 from onejob.assembly.parts import Parts
 from onejob.assembly.settings import Dependencies
 from onejob.informers.cache import Delta
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
     from onejob.node.outputs.keeping import OutputKeeper
 
 
-def make_node(parts: Parts, dependencies: Dependencies) -> NodeAgent:
+def make_node(parts: Parts, dependencies: Dependencies, claims: Claims) -> NodeAgent:
     """Return the node agent, with whose room new Pods are placed from now on."""
     settings, informers = parts.settings, parts.informers
     options, kind = settings.node, runtime_kind(settings.node.runtime)
     name = options.name or socket.gethostname().lower()
-    default = BOUNDLESS if kind.traits.boundless else machine_capacity()
+    if kind.capacity is not None:
+        default = kind.capacity(options)
+    else:
+        default = BOUNDLESS if kind.traits.boundless else machine_capacity()
     capacity = {**default, **read_amounts(options.capacity)}
     client = parts.client if parts.identities is None else parts.identities.node(name)
     services = informers.services.cache
@@ -42,6 +46,7 @@ def make_node(parts: Parts, dependencies: Dependencies) -> NodeAgent:
         issues_tokens=parts.accounts is not None,
         api_server=lambda: parts.api_url,
         host_paths=parts.service.admission.host_paths_of,
+        claim_folders=str(claim_folders(settings.data_dir)),
         on_outputs=outputs.opened,
     )
     make = partial(kind.make, options, settings.data_dir, dependencies.clock)
@@ -51,7 +56,7 @@ def make_node(parts: Parts, dependencies: Dependencies) -> NodeAgent:
         informers.pods.on_change(kept_logs.pods_changed)
         parts.on_begin(kept_logs.start)
         parts.on_stop(kept_logs.close)
-    if kind.traits.on_host:
+    if kind.traits.has_outputs:
         outputs.inherit()
         informers.pods.on_change(outputs.pods_changed)
     node = NodeAgent(
@@ -65,6 +70,7 @@ def make_node(parts: Parts, dependencies: Dependencies) -> NodeAgent:
         sources=[informers.metadata(name) for name in (CONFIG_MAPS, SECRETS)],
         issue_token=None if parts.accounts is None else parts.accounts.issue_for_pod,
         gangs=_make_gangs(parts),
+        make_claims=partial(claims.holds, name),
     )
     parts.clock_watch.on_jump(node.clock_jumped)
     parts.service.admission.room = node.room

@@ -16,6 +16,7 @@ from onejob.node.options import (
     NodeOptions,
     OutputRetention,
     PidNamespace,
+    SlurmOptions,
 )
 from onejob.node.runtimes import RUNTIMES, runtime_kind
 
@@ -84,7 +85,8 @@ _NODE_OPTIONS = (
         type=_Runtime(list(RUNTIMES)),
         default="process",
         show_default=True,
-        help="Run containers as host processes, with podman, or simulated (no programs run).",
+        help="Run containers as host processes, with podman, on Slurm, or simulated (no "
+        "programs run).",
     ),
     click.option(
         "--pass-env",
@@ -120,6 +122,37 @@ _NODE_OPTIONS = (
         metavar="OPTION",
         help="Additional option of the engine's run command for every container, e.g. "
         "--network=host.",
+    ),
+    click.option(
+        "--min-nodes",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="With --runtime slurm: number of nodes to keep allocated.",
+    ),
+    click.option(
+        "--max-nodes",
+        type=click.IntRange(1),
+        default=4,
+        show_default=True,
+        metavar="N",
+        help="With --runtime slurm: maximum number of allocated nodes.",
+    ),
+    click.option(
+        "--walltime",
+        default="1h",
+        show_default=True,
+        metavar="DURATION",
+        help="With --runtime slurm: time limit of an allocation.",
+    ),
+    click.option(
+        "--slurm",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="With --runtime slurm: partition, account, qos, constraint, gres, cpus, memory or "
+        "pods of an allocation, idle=DURATION before it is returned, query=DURATION between "
+        "queries, or an option of sbatch, e.g. --reservation=NAME.",
     ),
     click.option(
         "--host-fs",
@@ -199,6 +232,10 @@ def node_options(function: F) -> F:
         capacity: str,
         engine: str,
         engine_option: tuple[str, ...],
+        min_nodes: int,
+        max_nodes: int,
+        walltime: str,
+        slurm: tuple[str, ...],
         host_fs: str,
         writable: tuple[str, ...],
         pid_namespace: PidNamespace,
@@ -217,6 +254,7 @@ def node_options(function: F) -> F:
             capacity=parse_capacity(capacity),
             engine=parse_engine(engine),
             engine_options=engine_option,
+            slurm=parse_slurm(slurm, min_nodes, max_nodes, walltime),
             host_read_only=host_fs == "ro",
             writable=parse_writable(writable, host_fs, pid_namespace),
             pid_namespace=pid_namespace,
@@ -370,6 +408,44 @@ def parse_engine(text: str) -> tuple[str, ...]:
     if not words:
         raise CommandError("--engine: expected a command")
     return words
+
+
+def parse_slurm(
+    items: Sequence[str], min_nodes: int, max_nodes: int, walltime: str
+) -> SlurmOptions:
+    """Return the options of the Slurm runtime. Raises CommandError."""
+    from onejob.cli.display.durations import duration
+
+    if min_nodes > max_nodes:
+        raise CommandError(f"--min-nodes {min_nodes} is more than --max-nodes {max_nodes}")
+    values: dict[str, Any] = {"min_nodes": min_nodes, "max_nodes": max_nodes}
+    times = {"walltime_seconds": ("--walltime", walltime)}
+    extra = []
+    for item in items:
+        name, equals, value = item.partition("=")
+        if item.startswith("--"):
+            extra.append(item)
+        elif not equals or not value:
+            raise CommandError(f"--slurm {item}: expected NAME=VALUE", "for example partition=long")
+        elif name in ("partition", "account", "qos", "constraint", "gres"):
+            values[name] = value
+        elif name in ("cpus", "pods"):
+            if not value.isdigit() or int(value) < 1:
+                raise CommandError(f"--slurm {item}: expected a positive number")
+            values[name] = int(value)
+        elif name == "memory":
+            values["memory_bytes"] = _amount("--slurm memory", value)
+        elif name in ("idle", "query"):
+            times[f"{name}_seconds"] = (f"--slurm {name}", value)
+        else:
+            names = "partition, account, qos, constraint, gres, cpus, memory, pods, idle, query"
+            raise CommandError(f"--slurm {item}: unknown name {name}", f"use one of {names}")
+    for field, (option, text) in times.items():
+        try:
+            values[field] = duration(text)
+        except click.BadParameter as error:
+            raise CommandError(f"{option}: {error.message}") from None
+    return SlurmOptions(**values, sbatch_options=tuple(extra))
 
 
 def parse_capacity(text: str) -> Mapping[str, str]:

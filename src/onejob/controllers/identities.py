@@ -7,10 +7,13 @@ from onejob.client.acting import AllRights, AuthorizedClient, Rights
 from onejob.client.local import LocalClient
 from onejob.controllers.access import AccessPolicy, ControllerRights, NodeRights
 from onejob.controllers.selection import (
+    CLAIMS,
     CLUSTER_ROLES,
     CRONJOB,
     CRONWORKFLOW,
+    DEPLOYMENT,
     DISRUPTION,
+    ENDPOINTS,
     GARBAGE,
     JOB,
     MIRROR,
@@ -20,6 +23,7 @@ from onejob.controllers.selection import (
     POD_GARBAGE,
     QUEUE,
     QUOTA,
+    REPLICA_SET,
     TTL,
     WORKFLOW,
 )
@@ -51,8 +55,12 @@ ACCOUNTS: Final[Mapping[str, str]] = {
     PENDING: "pending-deadline-controller",
     MIRROR: "mirror-controller",
     NOTIFICATION: "notification-controller",
+    DEPLOYMENT: "deployment-controller",
+    REPLICA_SET: "replicaset-controller",
+    ENDPOINTS: "endpoint-controller",
     WORKFLOW: "workflow-controller",
     CRONWORKFLOW: "cronworkflow-controller",
+    CLAIMS: "persistent-volume-binder",
 }
 
 

@@ -47,8 +47,15 @@ class OnDemand(Generic[C]):
     Requirements: the controller begins with the objects in the informer's cache.
     """
 
-    def __init__(self, informer: Informer[Any], make: Callable[[], C]) -> None:
+    def __init__(
+        self,
+        informer: Informer[Any],
+        make: Callable[[], C],
+        wanted_for: Callable[[Any], bool] = lambda view: True,
+    ) -> None:
+        """`wanted_for` selects the objects that the controller acts on."""
         self._make = make
+        self._wanted_for = wanted_for
         self._wanted = asyncio.Event()
         #: The controller; None until the first object.
         self.controller: C | None = None
@@ -89,5 +96,7 @@ class OnDemand(Generic[C]):
             self.controller.clock_jumped()
 
     def _changed(self, deltas: Sequence[Delta[Any]]) -> None:
-        if any(delta.new is not None for delta in deltas):
+        if self._wanted.is_set():
+            return
+        if any(delta.new is not None and self._wanted_for(delta.new) for delta in deltas):
             self._wanted.set()

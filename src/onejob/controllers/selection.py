@@ -21,8 +21,15 @@ DISRUPTION: Final = "disruption-controller"
 NOTIFICATION: Final = "notification-controller"
 CLUSTER_ROLES: Final = "clusterrole-aggregation-controller"
 QUOTA: Final = "resourcequota-controller"
+DEPLOYMENT: Final = "deployment-controller"
+REPLICA_SET: Final = "replicaset-controller"
+#: Writes the addresses of Services, both as Endpoints and as EndpointSlices.
+ENDPOINTS: Final = "endpoints-controller"
 WORKFLOW: Final = "workflow-controller"
 CRONWORKFLOW: Final = "cronworkflow-controller"
+#: Binds claims and provisions their volumes; also does the work of Kubernetes' controllers that
+#: protect claims and volumes, and of the one for ephemeral volumes.
+CLAIMS: Final = "persistentvolume-binder-controller"
 
 #: Name -> its older name, which is accepted too.
 _ALIASES: Final[Mapping[str, str]] = {
@@ -39,18 +46,26 @@ _ALIASES: Final[Mapping[str, str]] = {
     CLUSTER_ROLES: "clusterrole-aggregation",
     QUOTA: "resourcequota",
     NOTIFICATION: "notification",
+    DEPLOYMENT: "deployment",
+    REPLICA_SET: "replicaset",
+    ENDPOINTS: "endpoint",
     WORKFLOW: "workflow",
     CRONWORKFLOW: "cronworkflow",
+    CLAIMS: "persistentvolume-binder",
 }
 
 ALL: Final[frozenset[str]] = frozenset(_ALIASES)
 #: Controllers of `onejob run`. The objects of the others cannot be created there, because a run
-#: serves no API; a run of a workflow adds its controller.
+#: serves no API; a run of workflows, or with claims, adds their controller.
 RUN_CONTROLLERS: Final[frozenset[str]] = ALL - {
+    CLAIMS,
     CRONJOB,
     CRONWORKFLOW,
+    DEPLOYMENT,
     DISRUPTION,
+    ENDPOINTS,
     QUOTA,
+    REPLICA_SET,
     WORKFLOW,
 }
 

@@ -41,6 +41,16 @@ _SHORT: Final = re.compile(r"(?:Insufficient|Too many) ([^\s,]+?)[.,]?(?=\s|$)")
 _PASSING_TAINT: Final = "untolerated taint(s) {node.kubernetes.io/"
 
 _PASS_FILE: Final = "pass the file that contains it to onejob run"
+#: Part of the reason why a claim is pending -> remedy.
+_CLAIM_STEPS: Final = {
+    "has room for": "lower the request of the claim, or free space on the disk",
+    "storageclass.storage.k8s.io": "correct storageClassName, or remove it for the default class",
+    "no storage class is set": "remove storageClassName, or create a PersistentVolume",
+    "volumes are not provided": "use volumeMode: Filesystem",
+    "dataSource": "remove dataSource",
+    "with a selector": "remove the selector, or create a PersistentVolume that matches",
+    "external provisioner": "use the default class: no other provisioner runs here",
+}
 #: In steps that apply to runs only: a server may have other components.
 _ONLY_IN_RUNS: Final = "a run"
 
@@ -164,6 +174,8 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
     assert created_at is not None, "the API stamps every object"
     why = misfit(Candidate(pod.uid, spec, demand, created_at), node)
     if not why:
+        if spec.claim_volumes and condition is not None and "ersistent" in condition.message:
+            return _claim_wait(condition.message)
         if spec.scheduling_group is not None and condition is not None and condition.message:
             return _gang_wait(condition.message)
         return _room_wait(condition)
@@ -181,6 +193,19 @@ def _placement_wait(pod: NodePod, node: NodeView | None) -> PodWait:
         f"{why.removesuffix('.')}: it requests {amounts}",
         f"reduce the request, or increase the capacity with --capacity {sample}",
     )
+
+
+def _claim_wait(message: str) -> PodWait:
+    """Return the wait for a PersistentVolumeClaim; the controller of claims gives its reason."""
+    if "not found" in message and "storageclass" not in message:
+        return _lasting_wait("Unschedulable", message, _PASS_FILE)
+    for problem, step in _CLAIM_STEPS.items():
+        if problem in message:
+            # Only room on the disk may come by itself.
+            certain = problem != "has room for"
+            patience = _CERTAIN_SECONDS if certain else _RETRIED_SECONDS
+            return PodWait("Unschedulable", message, step, patience)
+    return PodWait("Unschedulable", message)
 
 
 def _gang_wait(message: str) -> PodWait:
@@ -271,6 +296,8 @@ def _waiting(reason: str, message: str, image: str) -> PodWait | None:
 
 def _next_step(reason: str, message: str, image: str) -> str:
     """Return the user's remedy for a wait; "" if there is none."""
+    if reason == "ErrImageNeverPull" and "image map" in message:
+        return f"serve with --image-map {image}=COMMAND, or set the container's command"
     if reason == "ErrImageNeverPull":
         return f"pull {image} first, or remove imagePullPolicy: Never"
     if reason == "InvalidImageName":
@@ -284,7 +311,10 @@ def _next_step(reason: str, message: str, image: str) -> str:
     if "not found" in message:
         return f"{_PASS_FILE}, or mark the reference optional: true"
     if "does not provide" in message:
-        return "use emptyDir, hostPath, configMap, secret, downwardAPI or projected volumes"
+        return (
+            "use emptyDir, hostPath, persistentVolumeClaim, configMap, secret, downwardAPI or "
+            "projected volumes"
+        )
     return ""
 
 

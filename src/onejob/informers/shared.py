@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
-from onejob.client.base import Client, Selection
+from onejob.client.base import Client, Selection, WatchEvent
 from onejob.informers.cache import IndexEntry
 from onejob.informers.informer import PAGE, Informer
 from onejob.informers.slim_jobs import read_slim_job, slim
@@ -105,6 +106,7 @@ class SharedInformers:
             keep=_may_need_action,
             index_entries=_index_pod,
             read_first=self._read_first_pod,
+            derive=_derived_pod,
             page=self._page,
         )
         return self._register(PODS, informer)
@@ -153,6 +155,27 @@ class SharedInformers:
         )
         return self._register(SERVICES, informer)
 
+    def viewed(
+        self,
+        resource: str,
+        read: Callable[[bytes], Any],
+        index_entries: Callable[[Any], Sequence[IndexEntry]] | None = None,
+    ) -> "Informer[Any]":
+        """Return the informer of a resource with a view of its own, created on first use.
+
+        Access it before `metadata` of this resource, which would create one without that view.
+        """
+        if resource not in self._informers:
+            informer: Informer[Any] = Informer(
+                self._client,
+                Selection(resource, self._namespace),
+                read,
+                lambda view: Key(resource, view.metadata.namespace, view.metadata.name),
+                index_entries=index_entries,
+            )
+            self._register(resource, informer)
+        return self._informers[resource]
+
     def metadata(self, resource: str) -> "Informer[Any]":
         """Return an informer whose views have at least `metadata`.
 
@@ -173,17 +196,7 @@ class SharedInformers:
             case "cronworkflows.onejob.dev":
                 return self.cronworkflows
             case _:
-                if resource not in self._informers:
-                    self._register(
-                        resource,
-                        Informer(
-                            self._client,
-                            Selection(resource, self._namespace),
-                            _read_any,
-                            lambda view: Key(resource, view.metadata.namespace, view.metadata.name),
-                        ),
-                    )
-                return self._informers[resource]
+                return self.viewed(resource, _read_any)
 
     async def begin(self) -> None:
         """Fetch the first page of each first list, so that no change from here on is missed.
@@ -279,19 +292,30 @@ class SharedInformers:
         return task
 
 
+def _derived_pod(last: Pod, event: WatchEvent) -> Pod | None:
+    """Return a Pod of which only the finalizers have changed since its last view; None if another
+    version was in between."""
+    assert event.finalizers is not None, "of other changes, no view is derived"
+    finalizers, previous = event.finalizers
+    if last.metadata.resource_version != str(previous):
+        return None
+    metadata = replace(last.metadata, finalizers=finalizers, resource_version=str(event.revision))
+    return Pod(metadata=metadata, spec=last.spec, status=last.status)
+
+
 def _may_need_action(pod: Pod) -> bool:
-    return (
+    return bool(
         pod.status.phase not in ("Succeeded", "Failed")
-        or is_tracked(pod)
+        or (pod.metadata.finalizers and is_tracked(pod))
         or pod.metadata.controller_ref is None
     )
 
 
 def _index_pod(pod: Pod) -> Sequence[IndexEntry]:
     metadata = pod.metadata
-    owner = metadata.controller_ref
-    if owner is not None:
-        return (("controller", owner.uid),)
+    for owner in metadata.owner_references:
+        if owner.controller:
+            return (("controller", owner.uid),)
     # By namespace and label, so that a selector is not matched against every Pod.
     namespace = metadata.namespace
     labels = [("uncontrolled", (namespace, *label)) for label in metadata.labels.items()]

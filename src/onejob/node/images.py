@@ -27,6 +27,8 @@ class StandIn(Struct, frozen=True):
     arguments: tuple[str, ...] = ()
 
 
+#: User and group of images without root: `nonroot` in distroless images.
+NON_ROOT_USER: Final = 65532
 #: Waits for SIGTERM as the pause image does; the `sleep` ends with its session.
 _PAUSE = ("bash", "-c", "trap 'exit 0' TERM INT; sleep infinity & wait")
 _SHELL_IMAGES = frozenset({"busybox", "alpine", "debian", "ubuntu"})
@@ -44,6 +46,10 @@ class Images(Struct, frozen=True):
     def command_line(self, container: Container) -> tuple[str, ...]:
         """Return the command line to execute, before `$(VAR)` expansion. Raises NoStandIn."""
         if container.command:
+            program, *given = container.command
+            if self.mapped and self._is_absent(program, container):
+                entrypoint = self._entrypoint_of(container.image) or (program,)
+                return (*entrypoint, *given, *container.args)
             return (*container.command, *container.args)
         stand_in = self._substitute_for(container.image)
         if stand_in is None:
@@ -54,15 +60,29 @@ class Images(Struct, frozen=True):
             )
         return (*stand_in.entrypoint, *(container.args or stand_in.arguments))
 
+    def is_mapped(self, image: str) -> bool:
+        """Return whether the user's image map contains an image."""
+        return bool(self._entrypoint_of(image))
+
+    def _is_absent(self, program: str, container: Container) -> bool:
+        """Return whether a program, given by its absolute path, is only in the image."""
+        if not program.startswith("/") or os.path.exists(program):
+            return False
+        mounts = (mount.mount_path.rstrip("/") for mount in container.volume_mounts)
+        return not any(program.startswith(f"{mount}/") for mount in mounts)
+
+    def _entrypoint_of(self, image: str) -> tuple[str, ...]:
+        """Return the command that the image map has for an image; () if there is none."""
+        for candidate in _names_of(image):
+            if candidate in self.mapped:
+                return tuple(self.mapped[candidate])
+        return ()
+
     def _substitute_for(self, image: str) -> StandIn | None:
         """Return the command that replaces an image; None if there is none."""
-        name, _, _ = image.partition("@")
-        untagged, colon, tag = name.rpartition(":")
-        if not colon or "/" in tag:
-            untagged = name
-        for candidate in (image, name, untagged):
-            if candidate in self.mapped:
-                return StandIn(entrypoint=tuple(self.mapped[candidate]))
+        if entrypoint := self._entrypoint_of(image):
+            return StandIn(entrypoint=entrypoint)
+        untagged = _names_of(image)[-1]
         if "pause" in image:
             return StandIn(entrypoint=_PAUSE)
         if untagged.rpartition("/")[2] in _SHELL_IMAGES:
@@ -70,6 +90,15 @@ class Images(Struct, frozen=True):
         if "/".join(untagged.split("/")[-2:]) in _PREFECT_IMAGES:
             return StandIn(arguments=("bash", "--login"))
         return None
+
+
+def _names_of(image: str) -> tuple[str, str, str]:
+    """Return an image as given, without digest, and without tag."""
+    name, _, _ = image.partition("@")
+    untagged, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:
+        untagged = name
+    return image, name, untagged
 
 
 _SHELL_NAMES: Final = frozenset(("sh", "/bin/sh", "/usr/bin/sh"))

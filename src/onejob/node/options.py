@@ -29,6 +29,37 @@ class OutputRetention(Struct, frozen=True):
     quota_bytes: int = 1 << 30
 
 
+class SlurmOptions(Struct, frozen=True):
+    """Allocations of the Slurm runtime. Empty values are the site's defaults."""
+
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    gres: str = ""
+    #: Numbers of nodes that are kept, and that are used at most at the same time.
+    min_nodes: int = 0
+    max_nodes: int = 4
+    #: Processors and memory of each allocation; 0 means those of the partition's smallest node.
+    cpus: int = 0
+    memory_bytes: int = 0
+    #: Maximum number of Pods in an allocation.
+    pods: int = 110
+    #: Time limit of an allocation, and the time before it in which no Pod is started.
+    walltime_seconds: float = 3600.0
+    drain_seconds: float = 60.0
+    #: Time without Pods after which an allocation is returned.
+    idle_seconds: float = 60.0
+    #: Minimum time between two queries of Slurm.
+    query_seconds: float = 10.0
+    #: Time without a heartbeat after which an allocation that Slurm has ended counts as lost, and
+    #: after which one that Slurm believes to be running is cancelled.
+    lost_seconds: float = 20.0
+    cancel_seconds: float = 120.0
+    #: Further options of sbatch.
+    sbatch_options: tuple[str, ...] = ()
+
+
 class NodeOptions(Struct, frozen=True):
     """Settings of a node and its runtime.
 
@@ -73,5 +104,6 @@ class NodeOptions(Struct, frozen=True):
     #: Retention of the logs of deleted Pods; None deletes them with the Pod.
     kept_logs: LogRetention | None = None
     outputs: OutputRetention = OutputRetention()
+    slurm: SlurmOptions = SlurmOptions()
     #: Whether Pods end with this process (`run`) or outlive it (`serve`).
     pods_end_with_server: bool = False

@@ -93,11 +93,21 @@ class StartBlocked(Struct, frozen=True, gc=False):
     message: str
 
 
+class Delayed(Struct, frozen=True, gc=False):
+    """The attempt is still requested, and waits for resources that the node has yet to get."""
+
+    ref: AttemptRef
+    reason: str
+    message: str
+
+
 class Lost(Struct, frozen=True, gc=False):
     """The attempt was begun, and its exit code cannot be determined."""
 
     ref: AttemptRef
     at: datetime
+    #: Reason, for the Pod's DisruptionTarget condition; "" if unknown.
+    message: str = ""
 
 
 class Warned(Struct, frozen=True, gc=False):
@@ -108,7 +118,7 @@ class Warned(Struct, frozen=True, gc=False):
     message: str
 
 
-RuntimeEvent: TypeAlias = Starting | Started | Ended | StartBlocked | Lost | Warned
+RuntimeEvent: TypeAlias = Starting | Started | Ended | StartBlocked | Delayed | Lost | Warned
 
 #: Fetches the document of a ConfigMap or Secret; raises `ApiError`.
 Fetch: TypeAlias = Callable[[Key], Awaitable[bytes]]
@@ -147,6 +157,8 @@ class RuntimeTraits(Struct, frozen=True):
     #: Containers use no resources of the machine: the node's capacity is unlimited unless its
     #: options set it.
     boundless: bool = False
+    #: Containers may have output directories.
+    has_outputs: bool = False
 
 
 class NodeContext(Struct, frozen=True):
@@ -168,6 +180,8 @@ class NodeContext(Struct, frozen=True):
     on_outputs: Callable[[str, str, str], None] = lambda namespace, name, uid: None
     #: Returns the folders permitted for hostPath volumes of a namespace; None for all.
     host_paths: Callable[[str], tuple[str, ...] | None] = lambda namespace: None
+    #: Folder of the volumes that are provisioned for claims.
+    claim_folders: str = ""
 
 
 class LimitsInForce(Struct, frozen=True):
@@ -256,6 +270,21 @@ class Runtime(ABC):
     def running(self, ref: AttemptRef) -> bool:
         """Return whether the attempt is being started or runs."""
 
+    # --- limits of running containers
+
+    def limits_problem(self, container: Container, ref: AttemptRef) -> str:
+        """Return why the limits of a running attempt cannot become those of `container`; "" if they
+        can.
+
+        By default, a runtime cannot change limits.
+        """
+        return f"the {self.name} runtime cannot change the limits of running containers"
+
+    async def change_limits(self, container: Container, ref: AttemptRef) -> str:
+        """Change the limits of a running attempt to those of `container`; return why that failed,
+        "" if it did not. A failed change may be tried again."""
+        return self.limits_problem(container, ref)
+
     # --- output and commands
 
     async def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:
@@ -334,3 +363,6 @@ class RuntimeKind(Struct, frozen=True):
     #: Returns one line for the user: the reason why the runtime is unusable on this machine; "" if
     #: usable.
     problem: Callable[[NodeOptions], str] = lambda options: ""
+    #: Returns the node's capacity, in the units of `planning.pod.placement`; None means that of
+    #: this machine.
+    capacity: Callable[[NodeOptions], Mapping[str, int]] | None = None

@@ -32,6 +32,12 @@ def _podman() -> "RuntimeKind":
     return KIND
 
 
+def _slurm() -> "RuntimeKind":
+    from onejob.node.slurm.runtime import KIND
+
+    return KIND
+
+
 def _simulated() -> "RuntimeKind":
     from onejob.node.simulated import KIND
 
@@ -41,5 +47,6 @@ def _simulated() -> "RuntimeKind":
 RUNTIMES: Final[Mapping[str, Callable[[], "RuntimeKind"]]] = {
     "process": _process,
     "podman": _podman,
+    "slurm": _slurm,
     "simulated": _simulated,
 }

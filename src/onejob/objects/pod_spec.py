@@ -5,7 +5,7 @@ Controllers use the smaller `onejob.objects.pod`; decoding this view costs sever
 
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -143,6 +143,11 @@ class Resources(View, frozen=True):
     requests: dict[str, QuantityText] = msgspec.field(default_factory=dict)
 
 
+class ResizePolicy(View, frozen=True):
+    resource_name: str = ""
+    restart_policy: str = "NotRequired"
+
+
 class Capabilities(View, frozen=True):
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
@@ -207,6 +212,7 @@ class Container(View, frozen=True):
     env_from: tuple[EnvFrom, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
     resources: Resources = Resources()
+    resize_policy: tuple[ResizePolicy, ...] = ()
     volume_mounts: tuple[VolumeMount, ...] = ()
     liveness_probe: Probe | None = None
     readiness_probe: Probe | None = None
@@ -299,6 +305,17 @@ class ImageVolume(View, frozen=True):
     pull_policy: str = ""
 
 
+class ClaimSource(View, frozen=True):
+    """Reference of a Pod's volume to a claim in its namespace."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class EphemeralSource(View, frozen=True):
+    """Claim that is created for one Pod, and deleted with it."""
+
+
 class Volume(View, frozen=True):
     """Volume with at most one source; without any, its kind is not supported by the node."""
 
@@ -310,6 +327,28 @@ class Volume(View, frozen=True):
     downward_api: DownwardVolume | None = msgspec.field(name="downwardAPI", default=None)
     projected: ProjectedVolume | None = None
     image: ImageVolume | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+
+
+class _MayClaim(Protocol):
+    """A view of a Pod's volume."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def persistent_volume_claim(self) -> ClaimSource | None: ...
+
+    @property
+    def ephemeral(self) -> EphemeralSource | None: ...
+
+
+def claim_name(pod: str, volume: _MayClaim) -> str:
+    """Return the name of the claim behind a Pod's volume; "" if it has none."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    return f"{pod}-{volume.name}" if volume.ephemeral is not None else ""
 
 
 class NodeRequirement(View, frozen=True):
@@ -393,6 +432,15 @@ class NodePodSpec(View, frozen=True):
     overhead: dict[str, QuantityText] = msgspec.field(default_factory=dict)
     readiness_gates: tuple[ReadinessGate, ...] = ()
 
+    @property
+    def claim_volumes(self) -> tuple[Volume, ...]:
+        """Volumes that are provided by PersistentVolumeClaims."""
+        return tuple(
+            volume
+            for volume in self.volumes
+            if volume.persistent_volume_claim is not None or volume.ephemeral is not None
+        )
+
 
 class ReportedRunning(View, frozen=True):
     started_at: datetime | None = None
@@ -415,6 +463,7 @@ class ReportedContainer(View, frozen=True):
     restart_count: int = 0
     state: ReportedState = ReportedState()
     last_state: ReportedState = ReportedState()
+    resources: Resources | None = None
 
 
 class NodePodStatus(View, frozen=True):
@@ -424,6 +473,7 @@ class NodePodStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ReportedContainer, ...] = ()
     init_container_statuses: tuple[ReportedContainer, ...] = ()
+    resources: Resources | None = None
 
 
 class NodePod(View, frozen=True):

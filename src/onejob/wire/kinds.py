@@ -41,7 +41,8 @@ class Kind:
     #: Storage shared with another kind: events.k8s.io/v1 events are the core events under another
     #: name; the versions of a custom resource share one storage, that of the version without this.
     stored_as: str = field(default="", compare=False)
-    #: True if the kind is served for clients only, and no component here acts on it.
+    #: True if the kind is served for clients only: no component acts on it, or, as for
+    #: Deployments, none but a server's.
     stored_only: bool = field(default=False, compare=False)
     #: True if the kind was defined by a CustomResourceDefinition.
     custom: bool = field(default=False, compare=False)
@@ -87,6 +88,7 @@ def version_order(version: str) -> tuple[int, int, int, int, str]:
 
 
 _STATUS = Subresource("status", STATUS_VERBS)
+_SCALE = Subresource("scale", STATUS_VERBS, "autoscaling", "v1", "Scale")
 _REVIEW = ("create",)
 
 
@@ -97,9 +99,11 @@ def _stored(
     plural: str = "",
     namespaced: bool = True,
     status: bool = False,
+    scale: bool = False,
     categories: tuple[str, ...] = (),
+    acts: bool = False,
 ) -> Kind:
-    """Return a kind without a controller."""
+    """Return a kind without rules for its status; without `acts`, no component here acts on it."""
     group, _, version = api_version.rpartition("/")
     return Kind(
         group,
@@ -110,28 +114,28 @@ def _stored(
         namespaced=namespaced,
         short_names=short_names,
         categories=categories,
-        subresources=(_STATUS,) if status else (),
-        stored_only=True,
+        subresources=(*((_SCALE,) if scale else ()), *((_STATUS,) if status else ())),
+        stored_only=not acts,
     )
 
 
 _ADMISSION = "admissionregistration.k8s.io/v1"
 _EXTENSIONS = ("api-extensions",)
 
-#: Kinds that no component here acts on: objects of clients are accepted, stored and watched.
+#: Kinds that no component of a run acts on: objects of clients are accepted, stored and watched.
 STORED_KINDS: Sequence[Kind] = (
     _stored("v1", "Endpoints", "ep", plural="endpoints"),
     _stored("v1", "LimitRange", "limits"),
-    _stored("v1", "PersistentVolume", "pv", namespaced=False, status=True),
-    _stored("v1", "PersistentVolumeClaim", "pvc", status=True),
+    _stored("v1", "PersistentVolume", "pv", namespaced=False, status=True, acts=True),
+    _stored("v1", "PersistentVolumeClaim", "pvc", status=True, acts=True),
     _stored("v1", "PodTemplate"),
     _stored("v1", "ResourceQuota", "quota", status=True),
     _stored("apiregistration.k8s.io/v1", "APIService", namespaced=False, status=True,
             categories=_EXTENSIONS),
     _stored("apps/v1", "ControllerRevision"),
     _stored("apps/v1", "DaemonSet", "ds", status=True, categories=("all",)),
-    _stored("apps/v1", "Deployment", "deploy", status=True, categories=("all",)),
-    _stored("apps/v1", "ReplicaSet", "rs", status=True, categories=("all",)),
+    _stored("apps/v1", "Deployment", "deploy", status=True, scale=True, categories=("all",)),
+    _stored("apps/v1", "ReplicaSet", "rs", status=True, scale=True, categories=("all",)),
     _stored("apps/v1", "StatefulSet", "sts", status=True, categories=("all",)),
     _stored("autoscaling/v2", "HorizontalPodAutoscaler", "hpa", status=True, categories=("all",)),
     _stored("certificates.k8s.io/v1", "CertificateSigningRequest", "csr", namespaced=False,
@@ -139,7 +143,8 @@ STORED_KINDS: Sequence[Kind] = (
     _stored("networking.k8s.io/v1", "Ingress", "ing", plural="ingresses", status=True),
     _stored("networking.k8s.io/v1", "NetworkPolicy", "netpol", plural="networkpolicies"),
     _stored("policy/v1", "PodDisruptionBudget", "pdb", status=True),
-    _stored("storage.k8s.io/v1", "StorageClass", "sc", plural="storageclasses", namespaced=False),
+    _stored("storage.k8s.io/v1", "StorageClass", "sc", plural="storageclasses", namespaced=False,
+            acts=True),
     _stored(_ADMISSION, "MutatingAdmissionPolicy", plural="mutatingadmissionpolicies",
             namespaced=False, categories=_EXTENSIONS),
     _stored(_ADMISSION, "MutatingAdmissionPolicyBinding", namespaced=False,
@@ -181,6 +186,7 @@ KINDS: Sequence[Kind] = (
             Subresource("exec", ("create", "get"), kind="PodExecOptions"),
             Subresource("log", ("get",)),
             Subresource("portforward", ("create", "get"), kind="PodPortForwardOptions"),
+            Subresource("resize", STATUS_VERBS),
             _STATUS,
         ),
     ),

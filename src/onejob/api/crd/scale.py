@@ -1,4 +1,4 @@
-"""Scale subresource: read and patch the number of replicas of any custom object."""
+"""Scale subresource: read and patch the number of replicas of a workload or custom object."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from onejob.api.crd.columns import parse_path
+from onejob.api.kinds.printing import selector_text
 from onejob.api.strategy import Document
 from onejob.wire.errors import BadRequest, Invalid, NotFound
 from onejob.wire.field_errors import invalid
@@ -17,7 +18,12 @@ API_VERSION: Final = "autoscaling/v1"
 class ScalePaths(msgspec.Struct, frozen=True, rename="camel"):
     spec_replicas_path: str
     status_replicas_path: str
+    #: Path of a selector, as text or as a LabelSelector.
     label_selector_path: str = ""
+
+
+#: Paths in Deployments and ReplicaSets.
+WORKLOAD: Final = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
 
 
 def scale_of(
@@ -41,7 +47,7 @@ def scale_of(
     if paths.label_selector_path:
         selector = parse_path(paths.label_selector_path).first(doc)
         if selector:
-            status["selector"] = selector
+            status["selector"] = selector if isinstance(selector, str) else selector_text(selector)
     return {
         "kind": "Scale",
         "apiVersion": API_VERSION,

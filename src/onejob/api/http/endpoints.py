@@ -70,11 +70,13 @@ from onejob.wire.requests import (
     ListOptions,
     ListOutcome,
     Outcome,
+    Target,
     User,
     WriteOptions,
 )
 
 if TYPE_CHECKING:
+    from onejob.api.crd.scale import ScalePaths
     from onejob.api.job_records import OutputSource
 
 T = TypeVar("T")
@@ -389,14 +391,25 @@ class Endpoints:
     async def _update_scale(
         self, request: UserRequest, target: ResourcePath, scale: Document, options: WriteOptions
     ) -> Response:
-        """Set the replicas of a custom resource, and return the response with its scale."""
-        from onejob.api.crd.scale import replicas_patch
+        """Set the replicas of an object, and return the response with its scale."""
+        from onejob.api.crd.scale import replicas_patch, scale_of
 
-        patch = replicas_patch(scale, target.name, self._service.definitions.scale(target.kind))
+        kind = target.kind
+        warnings: Sequence[str] = ()
+        paths = self._scale_paths(kind)
+        patch = replicas_patch(scale, target.name, paths)
+        if self._service.admission.dynamic.active:
+            place = Target(kind, target.namespace, target.name, target.subresource)
+            document = await self._service.get(kind, target.namespace, target.name)
+            old = scale_of(msgspec.json.decode(document), kind, paths, to_change=True)
+            wanted = {**old, "spec": scale.get("spec") or {}}
+            scale, warnings = await self._service.admitted_scale(place, wanted, old, options)
+            patch = replicas_patch(scale, target.name, paths)
+            options = msgspec.structs.replace(options, admitted=True)
         outcome = await self._service.patch(
-            target.kind, target.namespace, target.name, "merge", patch, options
+            kind, target.namespace, target.name, "merge", patch, options
         )
-        return await self._scale_answer(request, target, outcome.document)
+        return await self._scale_answer(request, target, outcome.document, warnings)
 
     async def _patch_scale(
         self,
@@ -406,36 +419,49 @@ class Endpoints:
         patch: Any,
         options: WriteOptions,
     ) -> Response:
-        """Apply a patch to the scale of a custom resource, and update its replicas accordingly."""
+        """Apply a patch to the scale of an object, and update its replicas accordingly."""
         from onejob.api.crd.scale import scale_of
 
         kind = target.kind
         document = await self._service.get(kind, target.namespace, target.name)
-        paths = self._service.definitions.scale(kind)
+        paths = self._scale_paths(kind)
         present = scale_of(msgspec.json.decode(document), kind, paths, to_change=True)
         present["metadata"].pop("resourceVersion", None)
         match patch_type:
             case "json":
                 wanted = json_patch(present, patch)
-            case "merge":
+            # A Scale has no lists, so that a strategic merge is a merge.
+            case "merge" | "strategic":
                 wanted = merge_patch(present, patch)
             case _:
                 raise UnsupportedMediaType("a scale takes JSON patches and merge patches")
         return await self._update_scale(request, target, wanted, options)
 
     async def _scale_answer(
-        self, request: UserRequest, target: ResourcePath, document: bytes
+        self,
+        request: UserRequest,
+        target: ResourcePath,
+        document: bytes,
+        warnings: Sequence[str] = (),
     ) -> Response:
-        """Return the response with the scale of a custom resource, given its document."""
+        """Return the response with the scale of an object, given its document."""
         from onejob.api.crd.scale import scale_of
 
         kind = target.kind
-        scale = scale_of(msgspec.json.decode(document), kind, self._service.definitions.scale(kind))
+        scale = scale_of(msgspec.json.decode(document), kind, self._scale_paths(kind))
         representation = negotiate(request.header(b"accept"), tables=False)
         body = msgspec.json.encode(scale)
         if representation.media == "yaml":
             body = await as_yaml(body, self._service.worker)
-        return Response(200, body, representation.content_type)
+        elif representation.media == "protobuf":
+            body = await as_protobuf(body, self._service.worker)
+        return Response(200, body, representation.content_type, warning_headers(warnings))
+
+    def _scale_paths(self, kind: Kind) -> "ScalePaths":
+        """Return the paths of the replica fields in objects of this kind."""
+        from onejob.api.crd.scale import WORKLOAD
+
+        return self._service.definitions.scale(kind) if kind.custom else WORKLOAD
 
     async def _delete(self, request: UserRequest, target: ResourcePath) -> Response:
         options = await self._delete_options(request)

@@ -90,6 +90,18 @@ def strategy_for(kind: Kind, gates: FeatureGates, *, tracking: str = TRACKING) -
             from onejob.api.kinds.rbac import BindingStrategy
 
             return BindingStrategy(kind)
+        case "persistentvolumeclaims":
+            from onejob.api.kinds.claims import ClaimStrategy
+
+            return ClaimStrategy(kind)
+        case "persistentvolumes":
+            from onejob.api.kinds.claims import VolumeStrategy
+
+            return VolumeStrategy(kind)
+        case "storageclasses.storage.k8s.io":
+            from onejob.api.kinds.stored import StoredStrategy
+
+            return StoredStrategy(kind)
         case _ if kind.stored_only:
             from onejob.api.kinds.stored import StoredStrategy
 

@@ -17,6 +17,7 @@ from onejob.api.kinds.base import (
 )
 from onejob.api.kinds.printing import AGE, NAME, age, column, name_of
 from onejob.api.strategy import Document
+from onejob.planning.claims.names import IS_DEFAULT
 from onejob.wire.field_errors import FieldError
 from onejob.wire.kinds import Kind
 
@@ -29,19 +30,12 @@ _NO_ROUTES: Final = "nothing is routed by it"
 #: Missing effect by resource. Kinds that are mere records (PodTemplates, ControllerRevisions) are
 #: not listed, because they have no effect in a cluster either.
 WITHOUT_EFFECT: Final = {
-    "persistentvolumes": "volumes are neither bound nor mounted",
-    "persistentvolumeclaims": "no volume is provisioned or bound",
-    "endpoints": _NO_ROUTES,
-    "endpointslices.discovery.k8s.io": _NO_ROUTES,
     "ingresses.networking.k8s.io": _NO_ROUTES,
     "networkpolicies.networking.k8s.io": "traffic is not restricted",
-    "deployments.apps": _NO_PODS,
-    "replicasets.apps": _NO_PODS,
     "statefulsets.apps": _NO_PODS,
     "daemonsets.apps": _NO_PODS,
     "horizontalpodautoscalers.autoscaling": "nothing is scaled",
     "runtimeclasses.node.k8s.io": "Pods do not get its handler, overhead or placement",
-    "storageclasses.storage.k8s.io": "no volumes are provisioned",
     "apiservices.apiregistration.k8s.io": "requests are not passed on to its service",
     "flowschemas.flowcontrol.apiserver.k8s.io": "requests are not queued by it",
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": "requests are not queued by it",
@@ -69,6 +63,8 @@ _COUNTED: Final = frozenset(
         "validatingwebhookconfigurations.admissionregistration.k8s.io",
     }
 )
+#: Kinds whose rules and table are in a module of their own.
+_WORKLOADS: Final = frozenset({"deployments.apps", "replicasets.apps"})
 _NOT_CONTENT: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
@@ -79,6 +75,7 @@ class StoredStrategy(BaseStrategy):
         super().__init__(kind)
         self._is_counted = kind.resource in _COUNTED
         self._table = _TABLES.get(kind.resource)
+        self._is_workload = kind.resource in _WORKLOADS
 
     @cached_property
     def _rules(self) -> "Rules":
@@ -118,10 +115,27 @@ class StoredStrategy(BaseStrategy):
         return [f"{self.kind.kind} is stored, but has no effect here: {text}"] if text else []
 
     def columns(self) -> list[dict[str, Any]]:
+        if self._is_workload:
+            return self._workload_table[0]
         return super().columns() if self._table is None else self._table[0]
 
     def cells(self, doc: Document, now: datetime) -> list[Any]:
+        if self._is_workload:
+            return self._workload_table[1](doc, now)
         return super().cells(doc, now) if self._table is None else self._table[1](doc, now)
+
+    @cached_property
+    def _workload_table(self) -> "tuple[list[dict[str, Any]], _Cells]":
+        from onejob.api.kinds.workloads import (
+            DEPLOYMENT_COLUMNS,
+            REPLICA_SET_COLUMNS,
+            deployment_cells,
+            replica_set_cells,
+        )
+
+        if self.kind.resource == "deployments.apps":
+            return DEPLOYMENT_COLUMNS, deployment_cells
+        return REPLICA_SET_COLUMNS, replica_set_cells
 
     def _validate(self, doc: Document) -> list[FieldError]:
         """Return the missing fields, or other errors if none is missing."""
@@ -143,6 +157,16 @@ def _budget_cells(doc: Document, now: datetime) -> list[Any]:
     return [name_of(doc), *shares, status.get("disruptionsAllowed", 0), age(doc, now)]
 
 
+def _storage_class(doc: Document, now: datetime) -> list[Any]:
+    name = name_of(doc)
+    annotations = doc["metadata"].get("annotations") or {}
+    if annotations.get(IS_DEFAULT) == "true":
+        name += " (default)"
+    modes = [doc.get("reclaimPolicy", "Delete"), doc.get("volumeBindingMode", "<unset>")]
+    grows = doc.get("allowVolumeExpansion", False)
+    return [name, doc.get("provisioner", ""), *modes, grows, age(doc, now)]
+
+
 def _priority_class(doc: Document, now: datetime) -> list[Any]:
     is_default = doc.get("globalDefault", False)
     policy = doc.get("preemptionPolicy", "")
@@ -160,6 +184,17 @@ _TABLES: Final[dict[str, tuple[list[dict[str, Any]], _Cells]]] = {
             AGE,
         ],
         _budget_cells,
+    ),
+    "storageclasses.storage.k8s.io": (
+        [
+            NAME,
+            column("Provisioner", "Who makes the volumes of the class."),
+            column("ReclaimPolicy", "What happens to its volumes when their claims are deleted."),
+            column("VolumeBindingMode", "When its claims are bound."),
+            column("AllowVolumeExpansion", "Whether its claims may grow."),
+            AGE,
+        ],
+        _storage_class,
     ),
     "priorityclasses.scheduling.k8s.io": (
         [

@@ -16,6 +16,7 @@ from onejob.api.kinds.admission_rules import (
     default_webhooks,
 )
 from onejob.api.kinds.base import fill
+from onejob.api.kinds.claim_rules import check_claim, check_storage_class, check_volume
 from onejob.api.kinds.gang_rules import (
     check_pod_group,
     check_workload,
@@ -37,13 +38,13 @@ from onejob.api.kinds.quota_rules import (
     check_quota,
     default_limit_range,
 )
+from onejob.api.kinds.workloads import check_deployment, check_replica_set
 from onejob.api.strategy import Document
 from onejob.objects.meta import LabelSelector
 from onejob.planning.pod.priority import system_class_problem
 from onejob.wire.field_errors import FieldError, forbidden, invalid, not_supported, required
 from onejob.wire.labels import validate_label_selector
 from onejob.wire.names import label_errors
-from onejob.wire.quantity import parse_quantity
 from onejob.wire.selectors import matcher_of
 
 _MAX_USER_PRIORITY: Final = 1_000_000_000
@@ -179,11 +180,14 @@ def _check_pod_template(doc: Document) -> list[FieldError]:
     return validate_pod_ttl((doc.get("template") or {}).get("spec") or {}, "template.spec")
 
 
-def _workload_rules(default: Callable[[Document], None]) -> Rules:
+def _workload_rules(
+    default: Callable[[Document], None],
+    check: Callable[[Document], list[FieldError]] = _check_workload,
+) -> Rules:
     return Rules(
         default=default,
         required=("spec.selector", "spec.template", "spec.template.spec.containers"),
-        check=_check_workload,
+        check=check,
         immutable=("spec.selector",),
     )
 
@@ -237,12 +241,7 @@ def _check_share(amount: int | str, path: str) -> list[FieldError]:
 
 _WEBHOOKS: Final = Rules(
     default=default_webhooks,
-    required=(
-        "webhooks[].name",
-        "webhooks[].clientConfig",
-        "webhooks[].sideEffects",
-        "webhooks[].admissionReviewVersions",
-    ),
+    required=("webhooks[].name",),
     check=check_webhooks,
 )
 
@@ -305,29 +304,6 @@ def _default_claim(doc: Document) -> None:
     fill(doc.setdefault("spec", {}), volumeMode="Filesystem")
 
 
-def _check_volume(doc: Document) -> list[FieldError]:
-    return [
-        error
-        for name, amount in doc["spec"]["capacity"].items()
-        for error in _check_positive(amount, f"spec.capacity[{name}]")
-    ]
-
-
-def _check_claim(doc: Document) -> list[FieldError]:
-    path = "spec.resources[storage]"
-    requests = (doc["spec"].get("resources") or {}).get("requests") or {}
-    if "storage" not in requests:
-        return [required(path)]
-    return _check_positive(requests["storage"], path)
-
-
-def _check_positive(amount: Any, path: str) -> list[FieldError]:
-    quantity = parse_quantity(amount)
-    if quantity.nanos > 0:
-        return []
-    return [invalid(path, str(quantity), "must be greater than zero")]
-
-
 def _default_network_policy(doc: Document) -> None:
     spec = doc.setdefault("spec", {})
     if not spec.get("policyTypes"):
@@ -346,9 +322,9 @@ def _check_endpoint_slice(doc: Document) -> list[FieldError]:
 
 
 RULES: Final[Mapping[str, Rules]] = {
-    "deployments.apps": _workload_rules(_default_deployment),
+    "deployments.apps": _workload_rules(_default_deployment, check_deployment),
     "statefulsets.apps": _workload_rules(_default_stateful_set),
-    "replicasets.apps": _workload_rules(_default_replica_set),
+    "replicasets.apps": _workload_rules(_default_replica_set, check_replica_set),
     "daemonsets.apps": _workload_rules(_default_daemon_set),
     "horizontalpodautoscalers.autoscaling": Rules(
         default=_default_autoscaler,
@@ -399,18 +375,18 @@ RULES: Final[Mapping[str, Rules]] = {
     "storageclasses.storage.k8s.io": Rules(
         default=_default_storage_class,
         required=("provisioner",),
+        check=check_storage_class,
         immutable=("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),
     ),
     "persistentvolumes": Rules(
         default=_default_volume,
         required=("spec.capacity", "spec.accessModes"),
-        check=_check_volume,
+        check=check_volume,
         first_phase="Pending",
     ),
     "persistentvolumeclaims": Rules(
         default=_default_claim,
-        required=("spec.accessModes",),
-        check=_check_claim,
+        check=check_claim,
         first_phase="Pending",
     ),
     "networkpolicies.networking.k8s.io": Rules(default=_default_network_policy),

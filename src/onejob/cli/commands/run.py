@@ -78,6 +78,7 @@ class _Run(CommandAfterDashes, GroupedOptions):
             "runtime", "pass_env", "image_map", "capacity", "engine", "engine_option", "host_fs",
             "writable", "enforce_limits", "pid_namespace",
         ),
+        "Slurm": ("min_nodes", "max_nodes", "walltime", "slurm"),
     }  # fmt: skip
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -308,7 +309,11 @@ def command(
         return run_on_changes(sys.argv[1:], files, after_dashes or ())
     if timeout is not None and timeout <= 0:
         raise CommandError("--timeout must be positive")
-    if options["on"]:
+    if options["on"] == "slurm":
+        from msgspec.structs import replace
+
+        node = replace(node, runtime="slurm")
+    elif options["on"]:
         return _run_elsewhere(
             files,
             after_dashes,
@@ -414,6 +419,7 @@ _ONLY_HERE: Final = (
     ),
     *("runtime", "pass_env", "image_map", "capacity", "engine", "engine_option", "host_fs"),
     *("writable", "enforce_limits", "pid_namespace", "clean_env"),
+    *("min_nodes", "max_nodes", "walltime", "slurm"),
 )
 
 

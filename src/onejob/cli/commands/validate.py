@@ -22,6 +22,15 @@ Exit code: 0 if no problems were found, 2 otherwise. Each problem is one line on
 document and line."""
 
 
+#: Kinds of volumes that Pods get; images only with podman.
+_PROVIDED = frozenset(
+    (
+        "configMap", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image",
+        "persistentVolumeClaim", "projected", "secret",
+    )
+)  # fmt: skip
+
+
 @click.command(epilog=_EPILOG, short_help="Check manifests")
 @click.argument("files", nargs=-1, metavar="FILE...", shell_complete=complete_file)
 @click.option(
@@ -103,11 +112,12 @@ def _unprovided_volumes(manifest: "Manifest") -> list[str]:
     return [
         str(
             manifest.problem(
-                f"{path}.volumes[{index}].persistentVolumeClaim",
-                "onejob provides no such volumes, so the Pod cannot start (use emptyDir or "
-                "hostPath)",
+                f"{path}.volumes[{index}].{source}",
+                "onejob provides no such volumes, so the Pod cannot start (use emptyDir, "
+                "hostPath or persistentVolumeClaim)",
             )
         )
         for index, volume in enumerate(spec.get("volumes") or ())
-        if volume.get("persistentVolumeClaim")
+        for source in volume
+        if source != "name" and source not in _PROVIDED
     ]

@@ -27,7 +27,12 @@ PREREQUISITES: Final = (
     "secrets",
     "services",
 )
-_RUNNABLE: Final = (*PREREQUISITES, JOBS, WORKFLOWS)
+_STORAGE: Final = (
+    "storageclasses.storage.k8s.io",
+    "persistentvolumes",
+    "persistentvolumeclaims",
+)
+_RUNNABLE: Final = (*PREREQUISITES, *_STORAGE, JOBS, WORKFLOWS)
 _SCHEDULED: Final = (CRONJOBS, CRONWORKFLOWS)
 BUILT_IN_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
@@ -47,6 +52,16 @@ class RunPlan(msgspec.Struct, frozen=True):
     notices: tuple[str, ...] = ()
     jobs: tuple[PlannedObject, ...] = msgspec.field(default=())
     workflows: tuple[PlannedObject, ...] = msgspec.field(default=())
+
+    @property
+    def uses_claims(self) -> bool:
+        """Return whether the run has claims, or Pods that bring their own."""
+        return any(item.resource in _STORAGE for item in self.objects) or any(
+            volume.get("ephemeral")
+            for item in (*self.jobs, *self.workflows)
+            for _, job in _job_specs(item.document)
+            for volume in job["template"]["spec"].get("volumes") or ()
+        )
 
 
 def plan_run(

@@ -41,7 +41,7 @@ from onejob.cli.run.summary import LAST_LINES, SHOWN_FAILURES, render_summary, r
 from onejob.client.base import Create, Selection
 from onejob.clock import SystemClock
 from onejob.control_plane import ControlPlane, Settings
-from onejob.controllers.selection import ALL, RUN_CONTROLLERS, WORKFLOW
+from onejob.controllers.selection import ALL, CLAIMS, RUN_CONTROLLERS, WORKFLOW
 from onejob.gates import FeatureGates
 from onejob.node.options import NodeOptions
 from onejob.node.process.pressure import short_of_space
@@ -304,7 +304,8 @@ class Session:
     def _controllers(self) -> frozenset[str]:
         if self._options.page is not None:
             return ALL
-        return RUN_CONTROLLERS | {WORKFLOW} if self._plan.workflows else RUN_CONTROLLERS
+        added = {WORKFLOW} if self._plan.workflows else set()
+        return RUN_CONTROLLERS | added | ({CLAIMS} if self._plan.uses_claims else set())
 
     def _warn(self, runtime: Runtime) -> None:
         writes_host = runtime.traits.on_host and not self._options.node.host_read_only

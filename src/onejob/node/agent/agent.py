@@ -26,6 +26,7 @@ from onejob.node.runtime import (
     Runtime,
     Unsupported,
 )
+from onejob.node.setup.claims import ClaimPath, ClaimWanted, fetch_with_claims
 from onejob.node.setup.environment import ConfigProblem
 from onejob.node.setup.tokens import IssueToken, fetch_with_tokens
 from onejob.objects.meta import PODS, Key
@@ -37,6 +38,7 @@ from onejob.wire.errors import BadRequest
 from onejob.wire.requests import LogOptions
 
 if TYPE_CHECKING:
+    from onejob.node.agent.claims import ClaimHolds
     from onejob.node.agent.gangs import GangSource
 
 log = logging.getLogger(__name__)
@@ -68,12 +70,14 @@ class NodeAgent:
         sources: Sequence[Informer[Any]] = (),
         issue_token: IssueToken | None = None,
         gangs: "GangSource | None" = None,
+        make_claims: "Callable[[], ClaimHolds] | None" = None,
     ) -> None:
         """Create an agent that is not started.
 
         `sources` are informers of ConfigMaps and Secrets, whose changes update volumes.
         `issue_token` issues the service account tokens that are projected into volumes. `gangs`
-        follows the PodGroups, with the feature gate GenericWorkload.
+        follows the PodGroups, with the feature gate GenericWorkload. `make_claims` returns
+        what holds Pods back until their claims are bound, for the first such Pod.
         """
         self.node_name = node_name
         self.runtime = runtime
@@ -98,6 +102,7 @@ class NodeAgent:
             node=self._node.view(),
             pods=pods,
             gangs=gangs,
+            make_claims=make_claims,
         )
         self._gangs = gangs
         self._node.on_change(self._driver.binder.node_changed)
@@ -131,6 +136,7 @@ class NodeAgent:
         fetch: Fetch = self._client.get
         if self._issue_token is not None:
             fetch = fetch_with_tokens(fetch, self._issue_token)
+        fetch = fetch_with_claims(fetch, _resolve_claim)
         inherited = await self.runtime.start(self._driver.runtime_events, fetch)
         await self._node.begin()
         self._tasks = [asyncio.create_task(run()) for run in self._parts]
@@ -257,3 +263,10 @@ class NodeAgent:
         document = await self._client.get(Key(PODS, namespace, pod))
         _, ref = running_container(document, container)
         return self.runtime.logs(ref, LogOptions(follow=True, tail_lines=0))
+
+
+async def _resolve_claim(namespace: str, wanted: ClaimWanted, fetch: Fetch) -> ClaimPath:
+    # Imported with the first claim: most nodes have none.
+    from onejob.node.agent.claim_resolution import resolve
+
+    return await resolve(namespace, wanted, fetch)

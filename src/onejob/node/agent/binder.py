@@ -22,6 +22,7 @@ from onejob.planning.pod.room import NodeRoom, is_ours_to_place
 from onejob.wire.quantity import InvalidQuantity
 
 if TYPE_CHECKING:
+    from onejob.node.agent.claims import ClaimHolds
     from onejob.node.agent.gangs import GangSource
 
 
@@ -37,14 +38,21 @@ class Binder:
         clock: Clock,
         place: Callable[[NodePod, Amounts], None],
         gangs: "GangSource | None" = None,
+        make_claims: "Callable[[], ClaimHolds] | None" = None,
     ) -> None:
-        """`gangs`, with the feature gate GenericWorkload, holds Pods back until their gang fits."""
+        """`gangs`, with the feature gate GenericWorkload, holds Pods back until their gang fits;
+        the result of `make_claims`, called for the first Pod with claims, does until these are
+        bound."""
+        self._make_claims = make_claims
+        self._claims: ClaimHolds | None = None
         self._unplaced = PendingPodReporter(writer, recorder, clock, self._reasons)
         self._place = place
         self._queue = SchedulingQueue() if gangs is None else gangs.queue
         if gangs is not None:
             gangs.on_change(self._gangs_changed)
-        self.room = NodeRoom(node, self._queue, self.consider_soon, groups_wait=gangs is not None)
+        self.room = NodeRoom(node, self._queue, self._released, groups_wait=gangs is not None)
+        #: Called whenever amounts of the node become free, or its capacity changes.
+        self.on_release: Callable[[], None] = _nothing
         #: All Pods without a node, by UID, including Pods that do not fit the node in its present
         #: state.
         self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
@@ -54,6 +62,8 @@ class Binder:
     def close(self) -> None:
         """Stop binding Pods: the node is shutting down."""
         self._closed = True
+        if self._claims is not None:
+            self._claims.close()
         self.room.close()
         self._unplaced.close()
 
@@ -83,11 +93,32 @@ class Binder:
         for pod, candidate in list(self._waiting.values()):
             self._enqueue(pod, candidate)
         self._unplaced.review_soon()
+        self._released()
+
+    def _released(self) -> None:
+        self.on_release()
         self.consider_soon()
 
     def _gangs_changed(self) -> None:
         self._unplaced.review_soon()
         self.consider_soon()
+
+    def _claims_changed(self) -> None:
+        """Re-evaluate the waiting Pods that use claims."""
+        for pod, candidate in list(self._waiting.values()):
+            if pod.spec.claim_volumes:
+                self._enqueue(pod, candidate)
+        self._unplaced.review_soon()
+        self.consider_soon()
+
+    def _held(self, pod: NodePod) -> str:
+        """Return why the Pod's claims do not let it start; "" if they do."""
+        if self._make_claims is None or not pod.spec.claim_volumes:
+            return ""
+        if self._claims is None:
+            self._claims = self._make_claims()
+            self._claims.on_change(self._claims_changed)
+        return self._claims.hold(pod)
 
     def consider_soon(self) -> None:
         if not self._due and self._queue:
@@ -100,14 +131,20 @@ class Binder:
         if self._closed:
             return
         for candidate in self._queue.take(self.room.left):
-            pod, _ = self._waiting.pop(candidate.uid)
+            pod, _ = self._waiting[candidate.uid]
+            if self._held(pod):
+                # Another Pod that was just placed uses its claim.
+                continue
+            del self._waiting[candidate.uid]
+            if self._claims is not None and pod.spec.claim_volumes:
+                self._claims.placed(pod)
             self._unplaced.drop(pod)
             self._reserve_and_place(pod, candidate.demand)
 
     def _enqueue(self, pod: NodePod, candidate: Candidate) -> None:
         """Queue a Pod for room, or report why it never fits the node."""
         why = misfit(candidate, self.room.node)
-        if why:
+        if why or self._held(pod):
             self._queue.drop(pod.uid)
         else:
             self._queue.add(candidate)
@@ -123,13 +160,16 @@ class Binder:
         def why(uid: str) -> str:
             if self._closed or (waiting := self._waiting.get(uid)) is None:
                 return ""
-            return explain(waiting[1])
+            return misfit(waiting[1], node) or self._held(waiting[0]) or explain(waiting[1])
 
         return why
 
     def _reserve_and_place(self, pod: NodePod, demand: Amounts) -> None:
         self.room.occupy(demand)
         self._place(pod, demand)
+
+
+def _nothing() -> None: ...
 
 
 def _candidate(pod: NodePod) -> Candidate:

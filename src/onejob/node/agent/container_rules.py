@@ -24,7 +24,16 @@ from onejob.node.agent.pod_history import (
 from onejob.node.agent.pod_state import Active, NodeNow
 from onejob.node.agent.retries import retry_delay
 from onejob.node.probing.results import Probed
-from onejob.node.runtime import Ended, Lost, RuntimeEvent, StartBlocked, Started, Starting, Warned
+from onejob.node.runtime import (
+    Delayed,
+    Ended,
+    Lost,
+    RuntimeEvent,
+    StartBlocked,
+    Started,
+    Starting,
+    Warned,
+)
 from onejob.node.supervisor.pressure import PRESSURES
 from onejob.objects.pod_spec import Container
 from onejob.planning.pod import lifecycle
@@ -87,8 +96,11 @@ class ContainerRules:
                     if ended.reason in ("StartError", "ContainerCannotRun"):
                         message = f"Error: {ended.message}"
                         effects.append(RecordWarning(state.pod, "Failed", message))
-            case Lost(at=at):
-                _put(state, container.name, lifecycle.lose(seen, at))
+            case Lost(at=at, message=message):
+                _put(state, container.name, lifecycle.lose(seen, at, message))
+            case Delayed(reason=reason, message=message):
+                blocked = lifecycle.Blocked(reason, message, node.now)
+                _put(state, container.name, lifecycle.delay(seen, blocked))
             case StartBlocked():
                 self._apply_blocked(state, seen, event, effects, node)
 

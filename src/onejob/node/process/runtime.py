@@ -89,7 +89,7 @@ class ProcessRuntime(Runtime):
     """
 
     name = "process"
-    traits = RuntimeTraits(on_host=True)
+    traits = RuntimeTraits(on_host=True, has_outputs=True)
 
     def __init__(
         self,
@@ -306,6 +306,12 @@ class ProcessRuntime(Runtime):
         self._to_forget.append(uid)
         self._flush_soon()
 
+    def limits_problem(self, container: Container, ref: AttemptRef) -> str:
+        return self._limits.change_problem(container, ref)
+
+    async def change_limits(self, container: Container, ref: AttemptRef) -> str:
+        return await asyncio.to_thread(self._limits.change, container, ref)
+
     async def run_command(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
     ) -> CommandResult:
@@ -503,6 +509,10 @@ class ProcessRuntime(Runtime):
         try:
             request, notes = self._requests.start(pod, container, ref, settings, volumes)
         except NoStandIn as problem:
+            if pod.spec.restart_policy == "Always":
+                # To start it again would change nothing: it waits until the image map has changed.
+                self._deliver([StartBlocked(ref, "ErrImageNeverPull", str(problem))])
+                return
             failed = Exit(128, self._clock.now(), reason="StartError", message=str(problem))
             self._deliver([Ended(ref, failed)])
             return

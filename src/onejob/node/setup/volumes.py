@@ -13,6 +13,7 @@ from msgspec import Struct
 from onejob.node.removal import MEMORY_VOLUME
 from onejob.node.runtime import NodeContext
 from onejob.node.setup.atomic_files import File, give_folder, write_files
+from onejob.node.setup.claims import ClaimPath, claim_path_key, read_claim_path
 from onejob.node.setup.environment import (
     CONFIG_MAPS,
     SECRETS,
@@ -75,6 +76,7 @@ class Provided(NamedTuple):
     path: str
     #: Folder that it must still be inside of when it is mounted; "" without that restriction.
     inside: str = ""
+    read_only: bool = False
 
 
 def settings_in_volumes(pod: NodePod) -> Iterator[Key]:
@@ -92,6 +94,8 @@ def settings_in_volumes(pod: NodePod) -> Iterator[Key]:
                 yield Key(SECRETS, namespace, source.secret.name)
             if source.service_account_token is not None:
                 yield token_key(pod, source.service_account_token)
+        if (key := claim_path_key(pod, volume)) is not None:
+            yield key
 
 
 def container_mounts(
@@ -142,8 +146,8 @@ def mounts_of(
     written = {volume.name for volume in pod.spec.volumes if _is_written_by_node(volume)}
     mounts = []
     for mount in container.volume_mounts:
-        path, inside = provided[mount.name]
-        read_only = mount.read_only or mount.name in written
+        path, inside, always_read_only = provided[mount.name]
+        read_only = mount.read_only or always_read_only or mount.name in written
         if part := _sub_path(mount, env):
             _prepare_part(mount, path, part, inside)
             path, inside = f"{path}/{part}", inside or path
@@ -265,6 +269,8 @@ def _provide_volume(
     OSError."""
     if volume.host_path is not None:
         return _host_path(volume.host_path, pod.metadata.namespace, node)
+    if (key := claim_path_key(pod, volume)) is not None:
+        return _claim_volume(pod, volume, read_claim_path(contents.settings.values(key)), node)
     path = folder / "volumes" / volume.name
     if volume.empty_dir is not None:
         if volume.empty_dir.medium == "Memory":
@@ -364,7 +370,7 @@ class _PodFiles:
 
     def __init__(self, pod: NodePod, settings: Settings, node: NodeContext) -> None:
         self._pod = pod
-        self._settings = settings
+        self.settings = settings
         self._node = node
         self._fields: dict[str, bytes] = {}
         self._volumes: dict[str, dict[str, File] | ConfigProblem] | None = None
@@ -435,7 +441,7 @@ class _PodFiles:
     ) -> _Files:
         """Return the files from a ConfigMap or Secret; none if it is optional and absent. Raises
         ConfigProblem."""
-        values = self._settings.values(Key(resource, self._pod.metadata.namespace, name))
+        values = self.settings.values(Key(resource, self._pod.metadata.namespace, name))
         if values is None:
             if optional:
                 return {}
@@ -493,7 +499,7 @@ class _PodFiles:
             elif source.downward_api is not None:
                 files |= self._downward_files(source.downward_api.items)
             elif (token := source.service_account_token) is not None:
-                values = self._settings.values(token_key(self._pod, token))
+                values = self.settings.values(token_key(self._pod, token))
                 if values is None:
                     account = self._pod.spec.service_account_name
                     raise ConfigProblem(f'serviceaccount "{account}" not found')
@@ -536,6 +542,27 @@ def _host_path(volume: HostPathVolume, namespace: str, node: NodeContext) -> Pro
     if check is not None and not (path.exists() and check(path.stat().st_mode)):
         raise ConfigProblem(f"hostPath type check failed: {path} is not a {noun}")
     return Provided(os.path.realpath(path) if inside else str(path), inside)
+
+
+def _claim_volume(pod: NodePod, volume: Volume, found: ClaimPath, node: NodeContext) -> Provided:
+    """Return the volume of a claim. One that was not provisioned here is a path of the host like
+    any other, with the same restrictions. Raises ConfigProblem, OSError."""
+    source = volume.persistent_volume_claim
+    read_only = found.read_only or (source is not None and source.read_only)
+    if not found.folder:
+        host_path = HostPathVolume(path=found.path, type=found.type)
+        given = _host_path(host_path, pod.metadata.namespace, node)
+        return given._replace(read_only=read_only)
+    group = _fs_group(pod)
+    # Recreated, it would hide the loss of its contents.
+    with folder_of(node.claim_folders) as volumes, beneath(volumes, found.folder) as place:
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+        try:
+            if group is not None:
+                give_folder(fd, stat.S_IMODE(os.fstat(fd).st_mode), group)
+        finally:
+            os.close(fd)
+    return Provided(f"{node.claim_folders}/{found.folder}", node.claim_folders, read_only)
 
 
 def _open_host_folder(path: str, inside: str, make: int | None = None) -> int:

@@ -37,8 +37,11 @@ class Exit(Struct, frozen=True, gc=False):
     #: Empty for Completed or Error, which follow from the code.
     reason: str = ""
     message: str = ""
-    #: True if the real exit is unknown: the node went down or lost track of the process.
+    #: True if the Pod fails with this exit as disrupted: the real exit is unknown because the node
+    #: went down or lost track of the process, or the process was ended from outside.
     lost: bool = False
+    #: Message of the Pod's DisruptionTarget condition, if `lost`; "" means an unknown exit.
+    disruption: str = ""
     #: Peak memory, CPU time and duration; 0 if not measured.
     peak_bytes: int = 0
     cpu_milliseconds: int = 0
@@ -268,6 +271,11 @@ def block(seen: ContainerSeen, blocked: Blocked) -> ContainerSeen:
     )
 
 
+def delay(seen: ContainerSeen, blocked: Blocked) -> ContainerSeen:
+    """Return the state of a requested attempt that waits for resources."""
+    return replace(seen, blocked=blocked) if seen.stage == "starting" else seen
+
+
 def run(
     seen: ContainerSeen, started_at: datetime, *, has_startup: bool, has_readiness: bool
 ) -> ContainerSeen:
@@ -276,13 +284,14 @@ def run(
         seen,
         stage="running",
         rewound=False,
+        blocked=None,
         started_at=started_at,
         started=not has_startup,
         ready=not has_startup and not has_readiness,
     )
 
 
-def lose(seen: ContainerSeen, at: datetime) -> ContainerSeen:
+def lose(seen: ContainerSeen, at: datetime, disruption: str = "") -> ContainerSeen:
     """Return the state of an attempt that was started and whose outcome is unknown."""
     unknown = Exit(
         code=137,
@@ -290,6 +299,7 @@ def lose(seen: ContainerSeen, at: datetime) -> ContainerSeen:
         reason="ContainerStatusUnknown",
         message="The container could not be located when the pod was terminated",
         lost=True,
+        disruption=disruption,
     )
     return end(replace(seen, attempt=max(seen.attempt, 0)), unknown)
 
@@ -299,6 +309,7 @@ def end(seen: ContainerSeen, exit: Exit) -> ContainerSeen:
     return replace(
         seen,
         stage="exited",
+        blocked=None,
         exit=exit,
         started_at=None,
         started=False,
@@ -415,7 +426,8 @@ def _find_ending(
     """Return why the Pod has to end, or None."""
     for state in seen.values():
         if state.exit is not None and state.exit.lost:
-            return _Ending(_grace(pod), disruption=LOST_MESSAGE, must_fail=True)
+            disruption = state.exit.disruption or LOST_MESSAGE
+            return _Ending(_grace(pod), disruption=disruption, must_fail=True)
     if pod.metadata.deletion_timestamp is not None:
         grace = pod.metadata.deletion_grace_period_seconds
         return _Ending(_grace(pod) if grace is None else grace)

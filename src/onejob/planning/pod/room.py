@@ -88,6 +88,9 @@ class NodeRoom:
         """Return whether the Pod may start alone and would fit the node if it were empty."""
         if self._groups_wait and candidate.spec.scheduling_group is not None:
             return False
+        if candidate.spec.volumes and candidate.spec.claim_volumes:
+            # The scheduler waits until the claims are bound.
+            return False
         if self._suited[0] is not candidate or self._suited[1] is not self.node:
             if misfit(candidate, self.node):
                 return False
@@ -137,6 +140,11 @@ class NodeRoom:
         for name, amount in demand.items():
             self._used[name] -= amount
         self._on_release()
+
+    @property
+    def used(self) -> Amounts:
+        """Return the amounts that Pods hold or have reserved."""
+        return self._used
 
     @property
     def left(self) -> dict[str, int]:

@@ -45,6 +45,37 @@ CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
             _EVENTS,
         ),
     ),
+    "deployment-controller": (
+        "deployment-controller",
+        (
+            _rule("apps", "deployments", "get list patch update watch"),
+            _rule("apps", "deployments/status", "patch update"),
+            _rule("apps", "deployments/finalizers", "update"),
+            _rule("apps", "replicasets", "create delete get list patch update watch"),
+            _rule("core", "pods", "get list update watch"),
+            _EVENTS,
+        ),
+    ),
+    "replicaset-controller": (
+        "replicaset-controller",
+        (
+            _rule("apps", "replicasets", "get list update watch"),
+            _rule("apps", "replicasets/status", "patch update"),
+            _rule("apps", "replicasets/finalizers", "update"),
+            _rule("core", "pods", "create delete get list patch watch"),
+            _EVENTS,
+        ),
+    ),
+    "endpoint-controller": (
+        "endpoint-controller",
+        (
+            _rule("core", "pods services", "get list watch"),
+            _rule("core", "services/finalizers", "update"),
+            _rule("core", "endpoints", "create delete get list update"),
+            _rule("discovery.k8s.io", "endpointslices", "create delete get list update"),
+            _EVENTS,
+        ),
+    ),
     "workflow-controller": (
         "workflow-controller",
         (
@@ -125,6 +156,19 @@ CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
             _EVENTS,
         ),
     ),
+    "persistent-volume-binder": (
+        "persistent-volume-binder",
+        (
+            _rule("core", "persistentvolumes", "create delete get list patch update watch"),
+            _rule("core", "persistentvolumes/status", "patch update"),
+            _rule("core", "persistentvolumeclaims", "create get list patch update watch"),
+            _rule("core", "persistentvolumeclaims/status", "patch update"),
+            _rule("core", "pods", "get list watch"),
+            _rule("core", "pods/finalizers", "update"),
+            _rule("storage.k8s.io", "storageclasses", "create get list watch"),
+            _EVENTS,
+        ),
+    ),
     "queue-controller": (
         "queue-controller",
         (
@@ -173,6 +217,7 @@ NODE: Final[Sequence[Document]] = (
     _rule("core", "pods/status", "patch update"),
     _rule("core", "pods/eviction", "create"),
     _rule("core", "configmaps secrets", "get list watch"),
+    _rule("core", "persistentvolumeclaims persistentvolumes", "get"),
     _rule("coordination.k8s.io", "leases", "create delete get patch update"),
     _rule("core", "serviceaccounts/token", "create"),
     # onejob has no separate scheduler.

@@ -76,10 +76,18 @@ def descending_path_errors(target: str, path: str) -> list[FieldError]:
     errors = []
     if target.startswith("/"):
         errors.append(invalid(path, target, "must be a relative path"))
-    return errors + _backstep_errors(target, path)
+    return errors + backstep_errors(target, path)
 
 
-def _backstep_errors(target: str, path: str) -> list[FieldError]:
+def validate_host_path(source: Mapping[str, Any], path: str) -> list[FieldError]:
+    errors = backstep_errors(source.get("path", ""), f"{path}.path")
+    kind = source.get("type", "")
+    if kind not in _HOST_PATH_TYPES:
+        errors.append(not_supported(f"{path}.type", kind, _HOST_PATH_TYPES))
+    return errors
+
+
+def backstep_errors(target: str, path: str) -> list[FieldError]:
     if ".." not in target.split("/"):
         return []
     return [invalid(path, target, "must not contain '..'")]
@@ -120,11 +128,16 @@ def _validate_details(name: str, source: Mapping[str, Any], path: str) -> list[F
                 ]
             return []
         case "hostPath":
-            errors = _backstep_errors(source.get("path", ""), f"{path}.path")
-            kind = source.get("type", "")
-            if kind not in _HOST_PATH_TYPES:
-                errors.append(not_supported(f"{path}.type", kind, _HOST_PATH_TYPES))
-            return errors
+            return validate_host_path(source, path)
+        case "ephemeral":
+            # Imported with the first claim: most servers have none.
+            from onejob.api.kinds.pod.claim_spec import claim_spec_errors
+
+            template = source.get("volumeClaimTemplate")
+            if not template:
+                return []
+            spec = template.get("spec") or {}
+            return claim_spec_errors(spec, f"{path}.volumeClaimTemplate.spec")
         case "image":
             policy = source.get("pullPolicy", "")
             if policy in ("", *PULL_POLICIES):

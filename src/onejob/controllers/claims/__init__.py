@@ -1,0 +1,1 @@
+"""Controller of PersistentVolumeClaims, PersistentVolumes and ephemeral volumes."""

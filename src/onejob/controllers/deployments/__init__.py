@@ -1,0 +1,1 @@
+"""Controllers of Deployments and ReplicaSets, created with the first object of either kind."""

@@ -1,0 +1,1 @@
+"""Controller of Endpoints and EndpointSlices, created with the first Service that selects Pods."""

@@ -1,0 +1,1 @@
+"""Local provisioner: a folder of this machine for each PersistentVolume."""

@@ -1,0 +1,1 @@
+"""Decisions about PersistentVolumeClaims: binding, provisioning, reclaiming and scheduling."""

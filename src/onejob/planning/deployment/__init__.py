@@ -1,0 +1,1 @@
+"""Deployments and ReplicaSets: how many Pods to create or delete, roll-outs and their status."""

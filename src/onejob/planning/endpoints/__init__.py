@@ -1,0 +1,1 @@
+"""Addresses of Services: which Pods are behind a Service, at which ports."""

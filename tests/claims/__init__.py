@@ -1,0 +1,1 @@
+"""PersistentVolumeClaims: decisions, controller, scheduling, mounts and crashes."""
