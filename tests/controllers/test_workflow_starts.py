@@ -15,7 +15,6 @@ from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, WORKFLOWS, Key
 from onejob.objects.workflow import Workflow
 from onejob.wire.errors import ApiError, Forbidden
-from onejob.wire.requests import Outcome
 from tests.build import a_task, a_workflow
 from tests.controllers.housekeeping import House, a_house
 
@@ -204,7 +203,7 @@ class Refusing(LocalClient):
 
     refused = False
 
-    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Written | ApiError]:
         if not self.refused and any(
             isinstance(op, Patch) and op.key == WORKFLOW and b'"Running"' in op.body for op in ops
         ):
