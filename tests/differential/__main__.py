@@ -7,10 +7,11 @@
 
 import argparse
 import asyncio
+import json
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tests.differential.comparing import Difference, differences
 from tests.differential.known_differences import KNOWN
 from tests.differential.registry import scenarios
 from tests.differential.running import LogFileImport, load_recorded, play, prepare, save_recorded
-from tests.differential.transports import Transport, over_https
+from tests.differential.transports import AUDIT_POLICY, Transport, over_https
 from tests.e2e.serving import a_server
 from tests.upstream.building import CLUSTER, CannotBuild, build, pinned
 from tests.upstream.cluster import Upstream
@@ -48,18 +49,23 @@ def main() -> int:
     started = time.monotonic()
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="differential-")))
-        servers = {"onejob": stack.enter_context(a_server(place / "onejob", "--no-node"))}
-        kubeconfigs = {"onejob": servers["onejob"].kubeconfig}
+        policy = place / "audit-policy.json"
+        policy.write_text(json.dumps(AUDIT_POLICY))
+        server = stack.enter_context(
+            a_server(place / "onejob", "--no-node", *_audit(policy, place / "onejob.log"))
+        )
+        kubeconfigs = {"onejob": server.kubeconfig}
         if not options.replay:
             try:
                 build(CLUSTER, _say)
             except CannotBuild as error:
                 _say(f"skipped: {error}")
                 return 0 if "not installed" in str(error) else 1
-            upstream = stack.enter_context(_upstream(place / "upstream"))
+            flags = _audit(policy, place / "upstream.log")
+            upstream = stack.enter_context(_upstream(place / "upstream", flags))
             _start_controllers(upstream)
             kubeconfigs["upstream"] = upstream.kubeconfig
-        played = asyncio.run(_play_all(names, kubeconfigs))
+        played = asyncio.run(_play_all(names, kubeconfigs, place))
     theirs = recorded if options.replay else played["upstream"]
     if options.record:
         kept = {name: t for name, t in {**recorded, **theirs}.items() if name in scenarios()}
@@ -71,11 +77,16 @@ def main() -> int:
     )
 
 
-def _upstream(folder: Path) -> Upstream:
+def _audit(policy: Path, log: Path) -> tuple[str, ...]:
+    return f"--audit-policy-file={policy}", f"--audit-log-path={log}"
+
+
+def _upstream(folder: Path, flags: tuple[str, ...]) -> Upstream:
     """Return a Kubernetes without admission plugins that add fields unknown to onejob to Pods."""
     return Upstream(
         folder,
         apiserver_flags=(
+            *flags,
             f"--disable-admission-plugins={_SWITCHED_OFF}",
             "--allow-privileged=true",
         ),
@@ -94,15 +105,21 @@ def _start_controllers(upstream: Upstream) -> None:
 
 
 async def _play_all(
-    names: list[str], kubeconfigs: dict[str, Path]
+    names: list[str], kubeconfigs: dict[str, Path], place: Path
 ) -> dict[str, dict[str, LogFileImport]]:
+    """Play the scenarios on all servers at once; their audit logs are in `place`."""
     played = await asyncio.gather(
-        *(_play_side(side, names, kubeconfig) for side, kubeconfig in kubeconfigs.items())
+        *(
+            _play_side(side, names, over_https(kubeconfig, place / f"{side}.log"))
+            for side, kubeconfig in kubeconfigs.items()
+        )
     )
     return dict(zip(kubeconfigs, played, strict=True))
 
 
-async def _play_side(side: str, names: list[str], kubeconfig: Path) -> dict[str, LogFileImport]:
+async def _play_side(
+    side: str, names: list[str], connected: AbstractAsyncContextManager[Transport]
+) -> dict[str, LogFileImport]:
     turns = asyncio.Semaphore(_AT_ONCE)
     transcripts: dict[str, LogFileImport] = {}
 
@@ -113,7 +130,7 @@ async def _play_side(side: str, names: list[str], kubeconfig: Path) -> dict[str,
             except Exception as error:
                 _say(f"{name} failed on {side}: {error!r}")
 
-    async with over_https(kubeconfig) as transport:
+    async with connected as transport:
         await prepare(transport)
         await asyncio.gather(*(one(name, transport) for name in names))
     return transcripts

@@ -122,4 +122,44 @@ KNOWN: Final[Sequence[Known]] = (
         r"/0:watch with {'resourceVersion': 'much'}/value/0/",
         "a bad resourceVersion is the client's error: 400, where Kubernetes answers 500",
     ),
+    Known(
+        "conversion.conversions_that_fail",
+        r"/\d+:old review/value/1$",
+        "Kubernetes names types of its Go code",
+    ),
+    Known(
+        "webhooks.broken_responses",
+        r"/(15|17|19|20|24):POST configmaps/answer/(message|details/causes/0/message)$",
+        "Kubernetes names types and files of its Go code, or what its YAML parser stumbled over",
+    ),
+    Known(
+        "webhooks.broken_responses",
+        r"/27:POST configmaps/answer/(message|details/causes/0/message)$",
+        "onejob follows no redirects of webhooks: they could lead to any address",
+    ),
+    Known(
+        "webhooks.patches_that_do_not_apply",
+        r"/[678]:POST configmaps/answer/(message|details/causes/0/message)$",
+        "Kubernetes names types of its Go code",
+    ),
+    Known(
+        "webhooks.patches_that_do_not_apply",
+        r"/(9|10|11|13|16|17|20):POST configmaps/answer/(message|details/causes/0/message)$",
+        "onejob names the webhook whose patch does not apply, and says why in its own words",
+    ),
+    Known(
+        "webhooks.a_patch_that_does_not_apply_is_not_ignored",
+        r"/1:POST configmaps/answer/(message|details/causes/0/message)$",
+        "onejob names the webhook whose patch does not apply, and says why in its own words",
+    ),
+    Known(
+        "webhooks.patches_that_do_not_apply",
+        r"/12:POST configmaps/(answer|code)$",
+        "an operation to add without a value is none (RFC 6902); Kubernetes adds a null",
+    ),
+    Known(
+        "webhooks.warnings_of_two_lines",
+        r"/1:POST configmaps/warnings$",
+        "onejob shows them in one line; Kubernetes drops them",
+    ),
 )

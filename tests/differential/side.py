@@ -5,6 +5,7 @@ The scenario plays the kubelet of the node. The transcript records the server's 
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
@@ -30,6 +31,9 @@ _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 _SETTLED_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.5
 _PATIENCE_SECONDS: Final = 150.0
+_AUDIT_POLLS: Final = 60
+#: In annotations that number the webhooks of all configurations.
+_INDEX: Final = re.compile(r"index_(\d+)$")
 
 Document = dict[str, Any]
 
@@ -93,6 +97,20 @@ class Side:
         self.steps.append(step)
         return document
 
+    async def ask_audited(self, method: str, path: str, body: Any = None) -> None:
+        """Send a request and record the annotations of its event in the audit log, too."""
+        identity = f"{self.namespace}-{len(self.steps)}"
+        await self.ask(method, path, body, headers={"Audit-ID": identity})
+        log, needle = self._transport.audit_log, f'"{identity}"'
+        for _ in range(_AUDIT_POLLS):
+            for line in log.read_text().splitlines():
+                if needle in line and '"ResponseComplete"' in line:
+                    notes = json.loads(line).get("annotations", {})
+                    self.show("annotations", _from_first_index(notes))
+                    return
+            await asyncio.sleep(_POLL_SECONDS)
+        raise NotReached(f"no event {identity} in {log}")
+
     async def create(self, resource: str, document: Document, *, whole: bool = False) -> Document:
         return await self.ask("POST", self.path(resource), document, whole=whole)
 
@@ -142,13 +160,18 @@ class Side:
         self, resource: str, *, until: Callable[[Document], bool], **query: str
     ) -> list[Document]:
         """Return the events up to the first for which `until` holds, or to the end of the watch."""
-        request = Request(
-            "GET",
-            self.path(resource),
-            {"watch": "1", "timeoutSeconds": "60", **query},
-            b"",
-            {"Accept": "application/json"},
-        )
+        return await self._watched(self.path(resource), query, until)
+
+    async def watch_path(self, path: str, *, events: int) -> list[Document]:
+        """Return the first events of a watch."""
+        left = iter(range(events - 1, -1, -1))
+        return await self._watched(path, {}, lambda event: next(left) == 0)
+
+    async def _watched(
+        self, path: str, query: Mapping[str, str], until: Callable[[Document], bool]
+    ) -> list[Document]:
+        query = {"watch": "1", "timeoutSeconds": "60", **query}
+        request = Request("GET", path, query, b"", {"Accept": "application/json"})
         events: list[Document] = []
         async with aclosing(self._transport.lines(request)) as lines:
             code = int(await anext(lines))
@@ -168,6 +191,10 @@ class Side:
 
     def show(self, what: str, value: Any) -> None:
         self.steps.append({"show": what, "value": value})
+
+    def hide(self, text: str, placeholder: str) -> None:
+        """Show a placeholder for a text that differs between servers or runs."""
+        self._names[text] = placeholder
 
     def transcript(self) -> list[Document]:
         steps: list[Document] = normalised(self.steps, self._names)
@@ -371,6 +398,25 @@ class Side:
         answer = await self.send(method, path, body, headers=headers)
         if answer.code >= 300:
             raise NotReached(f"{method} {path}: {answer.code} {answer.body!r}")
+
+
+def _from_first_index(annotations: Document) -> Document:
+    """Return annotations with indexes that count from the first webhook of the scenario."""
+    firsts: dict[str, int] = {}
+    for key in annotations:
+        if found := _INDEX.search(key):
+            phase = key[: found.start()].removeprefix("failed-open.")
+            firsts[phase] = min(firsts.get(phase, int(found[1])), int(found[1]))
+
+    def renumbered(key: str) -> str:
+        found = _INDEX.search(key)
+        if not found:
+            return key
+        phase = key[: found.start()]
+        number = int(found[1]) - firsts[phase.removeprefix("failed-open.")]
+        return f"{phase}index_{number}"
+
+    return {renumbered(key): text for key, text in annotations.items()}
 
 
 def _document(answer: Answer) -> Any:

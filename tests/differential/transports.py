@@ -5,6 +5,7 @@ with the same requests.
 """
 
 import json
+import os
 import ssl
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -12,13 +13,15 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 import aiohttp
 
 from onejob.api.access.authentication import ADMIN, TokenAuthenticator
 from onejob.api.access.authorization import AllowAuthenticated
+from onejob.api.audit.log_file import AuditLog, Rotation
+from onejob.api.audit.recorder import Auditor
 from onejob.api.http.app import Access, ApiApp
 from onejob.api.http.requests import Request as HttpRequest
 from onejob.api.http.responses import Response
@@ -27,10 +30,23 @@ from onejob.api.schema.openapi import OpenApiDocuments
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import Clock, SystemClock
 from onejob.control_plane import ControlPlane, Dependencies, Settings
+from onejob.planning.audit import read_policy
 from onejob.store.writer import LoopCommitter
-from onejob.virtual_time import virtual_clock
 
 _TOKEN = "differential"
+#: Only the ConfigMaps of scenarios about the audit log.
+AUDIT_POLICY: Final[Mapping[str, Any]] = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "rules": [
+        {
+            "level": "Metadata",
+            "resources": [{"group": "", "resources": ["configmaps"]}],
+            "namespaces": ["webhooks-audit-annotations"],
+            "omitStages": ["RequestReceived"],
+        }
+    ],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +75,7 @@ class Answer:
 
 class Transport(Protocol):
     clock: Clock
+    audit_log: Path
 
     async def send(self, request: Request) -> Answer: ...
 
@@ -68,8 +85,9 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, server: str, audit_log: Path) -> None:
         self.clock: Clock = SystemClock()
+        self.audit_log = audit_log
         self._session = session
         self._server = server
 
@@ -97,8 +115,10 @@ class HttpTransport:
 
 
 @asynccontextmanager
-async def over_https(kubeconfig: Path) -> AsyncIterator[HttpTransport]:
-    """Connect with the identity of the kubeconfig."""
+async def over_https(
+    kubeconfig: Path, audit_log: Path = Path(os.devnull)
+) -> AsyncIterator[HttpTransport]:
+    """Connect with the identity of the kubeconfig. `audit_log`: what the server writes."""
     connection = load_kubeconfig(kubeconfig, SystemClock())
     credential = await connection.credentials.current()
     trust = ssl.create_default_context(cadata=connection.authority.decode())
@@ -118,14 +138,15 @@ async def over_https(kubeconfig: Path) -> AsyncIterator[HttpTransport]:
         timeout=aiohttp.ClientTimeout(total=120),
         read_bufsize=2**22,
     ) as session:
-        yield HttpTransport(session, connection.server)
+        yield HttpTransport(session, connection.server, audit_log)
 
 
 class AppTransport:
     """Transport that calls the application: no sockets, so time may be virtual."""
 
-    def __init__(self, app: ApiApp, clock: Clock) -> None:
+    def __init__(self, app: ApiApp, clock: Clock, audit_log: Path) -> None:
         self.clock = clock
+        self.audit_log = audit_log
         self._app = app
 
     async def send(self, request: Request) -> Answer:
@@ -184,12 +205,13 @@ async def _pieces(body: bytes | AsyncIterator[bytes]) -> AsyncGenerator[bytes, N
 
 
 @asynccontextmanager
-async def in_virtual_time(folder: Path) -> AsyncIterator[AppTransport]:
+async def in_process(folder: Path, clock: Clock) -> AsyncIterator[AppTransport]:
     """Start a control plane of its own, like `onejob serve --no-node`."""
-    clock = virtual_clock()
     plane = await ControlPlane.start(
         Settings(folder, with_node=False), Dependencies(clock, Random(1), LoopCommitter())
     )
+    audit_log = folder / "audit.log"
+    log = AuditLog(str(audit_log), Rotation(), clock.now)
     try:
         app = ApiApp(
             plane.service,
@@ -201,8 +223,10 @@ async def in_virtual_time(folder: Path) -> AsyncIterator[AppTransport]:
             ),
             rng=Random(2),
             metrics=plane.metrics,
+            auditor=Auditor(read_policy(AUDIT_POLICY), log, clock.now, Random(3)),
         )
-        yield AppTransport(app, clock)
+        yield AppTransport(app, clock, audit_log)
         app.close_streams()
     finally:
+        log.stop()
         await plane.stop()

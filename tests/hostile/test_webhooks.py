@@ -52,7 +52,7 @@ async def _no_response(path: str, body: bytes) -> bytes:
 
 
 async def _bad_patch_type(path: str, body: bytes) -> bytes:
-    response = {**patch(), "patchType": "Merge"}
+    response = {**patch({"op": "remove", "path": "/data"}), "patchType": "Merge"}
     return http_response(review_response(msgspec.json.decode(body), response))
 
 
@@ -74,14 +74,14 @@ async def _wrong_type(path: str, body: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("respond", "text"),
     [
-        (_garbage, _FAILED + "received invalid webhook response: cannot decode the response: "),
+        (_garbage, _FAILED + "failed to call webhook: cannot decode the response: "),
         (_no_http, _FAILED + "failed to call webhook: Post "),
         (_huge, "the response has more than 3145728 bytes"),
         (_redirect, "the server responded with the status code 302; redirects are not followed"),
         (_other_request, 'received invalid webhook response: expected response.uid="'),
-        (_another_kind, "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview"),
+        (_another_kind, "expected a response of admission.k8s.io/v1, Kind=AdmissionReview"),
         (_no_response, "webhook response was absent"),
-        (_bad_patch_type, 'webhook returned invalid response.patchType of "Merge"'),
+        (_bad_patch_type, _FAILED + 'unsupported patch type "Merge"'),
         (_wrong_kind, "the patch changes apiVersion or kind of the object"),
         (_missing_path, "remove operation does not apply"),
         (_wrong_type, 'applying the patch of admission webhook "w.test.dev"'),
@@ -112,7 +112,7 @@ async def test_a_webhook_that_is_down_fails_the_request(tmp_path: Path) -> None:
             await create(service, a_map("m"), CONFIGMAP)
         text = (
             _FAILED + 'failed to call webhook: Post "https://127.0.0.1:1/?timeout=10s": '
-            "connect: connection refused"
+            "dial tcp 127.0.0.1:1: connect: connection refused"
         )
         assert failure.value.message == text
 

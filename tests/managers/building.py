@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -53,6 +53,18 @@ class Manager:
         return self.release.exists()
 
 
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Files of another module that a suite expects in a folder of its own sources."""
+
+    module: str
+    folder: str
+    into: str
+    #: The one that the suite's go.mod selects if empty.
+    version: str = ""
+    without: str = ""
+
+
 JOBSET: Final = Manager("jobset", "sigs.k8s.io/jobset", "v0.12.0")
 KUEUE: Final = Manager("kueue", "sigs.k8s.io/kueue", "v0.19.2", "./cmd/kueue")
 MANAGERS: Final = (JOBSET, KUEUE)
@@ -82,22 +94,57 @@ def build(manager: Manager, say: Callable[[str], None]) -> None:
         release.unlink(missing_ok=True)
 
 
-def build_test(manager: Manager, package: str) -> tuple[Path, Path]:
-    """Build a test program of a manager's module unless it is cached.
+def build_test(sources: Path, manager: Manager, package: str) -> Path:
+    """Build a test program of a manager's module unless it is cached. Raises CannotBuild."""
+    program = manager.folder / f"{package.replace('/', '-')}.test"
+    if not program.exists():
+        # Under another name until it is complete.
+        unfinished = manager.folder / f".{program.name}.{os.getpid()}"
+        build_it = ["test", "-C", str(sources), "-c", "-ldflags", "-s -w"]
+        _go([*build_it, "-o", str(unfinished), f"./{package}"])
+        unfinished.replace(program)
+    return program
 
-    Returns the program and the folder of its sources, in which it runs. Raises CannotBuild.
+
+def prepare_sources(
+    manager: Manager, copied: Sequence[Copied], kustomized: tuple[str, str] | None
+) -> Path:
+    """Return a copy of the module's sources with all files that its suites read.
+
+    `kustomized`: the folder of a kustomization, and the file that it is written to.
     """
     if shutil.which("go") is None:
         raise NoGo("Go is not installed, and it is needed to build the suites")
-    source = download(manager)
-    program = manager.folder / f"{package.replace('/', '-')}.test"
-    if not program.exists():
-        manager.folder.mkdir(parents=True, exist_ok=True)
-        # Under another name until it is complete.
-        unfinished = manager.folder / f".{program.name}.{os.getpid()}"
-        _go(["test", "-C", str(source), "-c", "-o", str(unfinished), f"./{package}"])
-        unfinished.replace(program)
-    return program, source / package
+    target = manager.folder / "sources"
+    if target.exists():
+        return target
+    manager.folder.mkdir(parents=True, exist_ok=True)
+    unfinished = manager.folder / f".sources.{os.getpid()}"
+    try:
+        _copy_writable(download(manager), unfinished)
+        for each in copied:
+            wanted = f"{each.module}@{each.version}" if each.version else each.module
+            described = _go(["mod", "download", "-C", str(unfinished), "-json", wanted])
+            folder = Path(json.loads(described)["Dir"]) / each.folder
+            _copy_writable(folder, unfinished / each.into, each.without)
+        if kustomized is not None:
+            folder_name, file = kustomized
+            (unfinished / file).parent.mkdir(parents=True, exist_ok=True)
+            _write_manifests(unfinished / folder_name, unfinished / file)
+        unfinished.rename(target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return target
+
+
+def _copy_writable(folder: Path, target: Path, without: str = "") -> None:
+    """Copy a folder of the module cache, whose files and folders are read-only."""
+    ignored = shutil.ignore_patterns(without) if without else None
+    shutil.copytree(
+        folder, target, ignore=ignored, copy_function=shutil.copyfile, dirs_exist_ok=True
+    )
+    for place, _, _ in os.walk(target):
+        Path(place).chmod(0o755)
 
 
 def download(manager: Manager) -> Path:

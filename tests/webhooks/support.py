@@ -62,8 +62,12 @@ async def a_raw_hook(folder: Path, respond: RespondRaw) -> AsyncIterator[Hook]:
     bundles = (made.authority, made.certificate)
     hook = Hook(0, *(base64.b64encode(path.read_bytes()).decode() for path in bundles))
 
+    open_connections: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hook.connections += 1
+        task = asyncio.current_task()
+        open_connections[task] = writer
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
@@ -74,6 +78,7 @@ async def a_raw_hook(folder: Path, respond: RespondRaw) -> AsyncIterator[Hook]:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
+            del open_connections[task]
             writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
@@ -82,6 +87,11 @@ async def a_raw_hook(folder: Path, respond: RespondRaw) -> AsyncIterator[Hook]:
         yield hook
     finally:
         server.close()
+        for writer in open_connections.values():
+            writer.transport.abort()
+        # Their tasks end before the loop is closed.
+        if tasks := [task for task in open_connections if task is not None]:
+            await asyncio.wait(tasks)
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """Admission webhooks: matching, mutation, rejection, and the text of errors."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,15 @@ from tests.webhooks.support import (
     Doc,
     a_calling_service,
     a_hook,
+    a_raw_hook,
     a_webhook,
     configure,
+    http_response,
     patch,
+    review_response,
 )
 
+_MUTATING = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 _SERVICES = "services"
 _SLICES = "endpointslices.discovery.k8s.io"
 
@@ -169,7 +174,7 @@ async def test_a_service_is_resolved_through_its_endpoint_slices(tmp_path: Path)
         await configure(service, a_webhook(hook, clientConfig=hook.service_client()))
         missing = (
             'Internal error occurred: failed calling webhook "w.test.dev": failed to call webhook: '
-            'service "hook" not found'
+            'Post "https://hook.default.svc:443/?timeout=10s": service "hook" not found'
         )
         with pytest.raises(InternalError) as failure:
             await _make(service)
@@ -295,6 +300,86 @@ async def test_earlier_rules_choose_the_version_of_equivalent_requests(tmp_path:
     (hook,) = read_webhooks(value)
     attempt = Attempt("CREATE", kinds[0], "", kinds[1:])
     assert hook.version_for(attempt) is kinds[2]
+
+
+async def test_configurations_may_change_during_a_call(tmp_path: Path) -> None:
+    """A request is evaluated with the webhooks that there were at its begin."""
+    called, released = asyncio.Event(), asyncio.Event()
+
+    async def wait(path: str, body: bytes) -> bytes:
+        called.set()
+        await released.wait()
+        return http_response(review_response(msgspec.json.decode(body), {}))
+
+    async with a_raw_hook(tmp_path, wait) as hook, a_calling_service(tmp_path) as service:
+        await configure(service, a_webhook(hook, "a.test.dev"), name="a", mutating=True)
+        await configure(service, a_webhook(hook, "b.test.dev"), name="b", mutating=True)
+        making = asyncio.create_task(_make(service))
+        await called.wait()
+        kind = service.kinds.by_resource[_MUTATING]
+        await service.delete(kind, "", "b", DeleteOptions())
+        released.set()
+        await making
+        assert hook.paths == ["/?timeout=10s"] * 2
+
+
+async def test_a_webhook_may_understand_only_old_reviews(tmp_path: Path) -> None:
+    """Their responses are not verified, as upstream."""
+
+    async def respond(path: str, body: bytes) -> bytes:
+        versions.append(msgspec.json.decode(body)["apiVersion"])
+        encoded = patch({"op": "add", "path": "/data/old", "value": "1"})["patch"]
+        review = {
+            "apiVersion": "admission.k8s.io/v1beta1",
+            "kind": "AdmissionReview",
+            "response": {"allowed": True, "patch": encoded},
+        }
+        return http_response(msgspec.json.encode(review))
+
+    versions: list[str] = []
+    async with a_raw_hook(tmp_path, respond) as hook, a_calling_service(tmp_path) as service:
+        understood = ["v9", "v1beta1", "v1"]
+        webhook = a_webhook(hook, admissionReviewVersions=understood)
+        await configure(service, webhook, mutating=True)
+        made = await _make(service)
+        assert made["data"]["old"] == "1"
+        assert versions == ["admission.k8s.io/v1beta1"]
+
+
+async def test_a_rejection_keeps_the_warnings_before_it(tmp_path: Path) -> None:
+    def respond(request: Doc) -> Doc:
+        count = len(hook.reviews)
+        return {"allowed": count < 2, "warnings": [f"warning {count}"]}
+
+    async with a_hook(tmp_path, respond) as hook, a_calling_service(tmp_path) as service:
+        await configure(service, a_webhook(hook), mutating=True)
+        await configure(service, a_webhook(hook))
+        with pytest.raises(ApiError) as refusal:
+            await _make(service)
+        assert refusal.value.warnings == ("warning 1", "warning 2")
+
+
+async def test_an_event_is_sent_in_the_group_of_the_rule(tmp_path: Path) -> None:
+    rule = {
+        "operations": ["CREATE"],
+        "apiGroups": ["events.k8s.io"],
+        "apiVersions": ["v1"],
+        "resources": ["events"],
+    }
+    async with a_hook(tmp_path, _allow) as hook, a_calling_service(tmp_path) as service:
+        await configure(service, a_webhook(hook, rules=[rule]))
+        event = {
+            "metadata": {"name": "e"},
+            "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+            "message": "hello",
+            "reason": "Started",
+            "type": "Normal",
+        }
+        await service.create(service.kinds.by_resource["events"], "default", event, PERSON)
+        request = hook.reviews[0]["request"]
+        assert request["object"]["note"] == "hello"
+        assert request["object"]["apiVersion"] == "events.k8s.io/v1"
+        assert (request["requestKind"]["group"], request["kind"]["group"]) == ("", "events.k8s.io")
 
 
 async def test_ignored_failures_are_noted_for_the_audit_log(tmp_path: Path) -> None:

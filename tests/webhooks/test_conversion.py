@@ -162,11 +162,15 @@ async def _garbage(path: str, body: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("respond", "why"),
     [
-        (_failure, "cannot do that"),
-        (_too_few, "webhook returned 0 objects, expected 1"),
-        (_another_object, "metadata.name must not change"),
-        (_unconverted, "expected example.com/v1beta1, Kind=Widget, got example.com/v1"),
-        (_garbage, "cannot decode the response"),
+        (_failure, "failed: cannot do that"),
+        (_too_few, "returned 0 objects, expected 1"),
+        (_another_object, "returned invalid object: must have the same name: a != other"),
+        (
+            _unconverted,
+            "returned invalid object at index 0: invalid groupVersion "
+            "(expected example.com/v1beta1, received example.com/v1)",
+        ),
+        (_garbage, "failed: cannot decode the response"),
     ],
 )
 async def test_a_faulty_conversion_fails_the_request(
@@ -176,7 +180,7 @@ async def test_a_faulty_conversion_fails_the_request(
         await service.create(stored, "default", widget(spec={"new": "1"}), PERSON)
         with pytest.raises(ConversionFailed) as failure:
             await service.get(old, "default", "a")
-        text = "conversion webhook for example.com/v1, Kind=Widget failed: "
+        text = "conversion webhook for example.com/v1, Kind=Widget "
         assert failure.value.message.startswith(text)
         assert why in failure.value.message
         # The stored version needs no conversion.

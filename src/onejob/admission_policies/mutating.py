@@ -220,7 +220,7 @@ class MutatingPolicies(Policies[MutatingPolicy]):
 
     def _body_type(self, request: AdmissionRequest, version: Kind) -> Type:
         group, own_version, kind = request.body_kind
-        chosen = own_version if version == request.kind else version.version
+        chosen = own_version if version == request.request_kind else version.version
         api_version = f"{group}/{chosen}" if group else chosen
         return self._schema.kind(api_version, kind)
 

@@ -103,7 +103,7 @@ class Policies(Generic[P]):
 
     def _policy_version(self, policy: P, request: AdmissionRequest) -> Kind | None:
         """Return the version in which a policy matches. Raises ApiError or ConfigurationError."""
-        others = other_versions(self._kinds, request.kind)
+        others = other_versions(self._kinds, request.request_kind)
         version = policy.match.version_for(request, others, self._store)
         if version is not None and policy.param_kind is not None:
             param_kind(self._kinds, policy.param_kind)
@@ -112,7 +112,7 @@ class Policies(Generic[P]):
     def _binding_matches(self, binding: Binding, request: AdmissionRequest) -> bool:
         if binding.match is None:
             return True
-        others = other_versions(self._kinds, request.kind)
+        others = other_versions(self._kinds, request.request_kind)
         return binding.match.version_for(request, others, self._store) is not None
 
     def _namespace_of(self, request: AdmissionRequest) -> Document | None:

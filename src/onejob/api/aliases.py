@@ -68,6 +68,7 @@ class ConvertedKinds:
             return names.inward(body)
 
         stored = await names.finish(await self._run_off_loop(size, translate))
+        options = replace(options, requested=kind)
         outcome = await self._service.create(names.stored, namespace, stored, options, size=size)
         return _with_warnings(await names.outcome(outcome), warnings)
 
@@ -87,7 +88,7 @@ class ConvertedKinds:
             target.namespace,
             target.name,
             await names.finish(await self._run_off_loop(size, lambda: names.inward(body))),
-            options,
+            replace(options, requested=kind),
             subresource=target.subresource,
             size=size,
         )
@@ -112,7 +113,7 @@ class ConvertedKinds:
                 target.name,
                 patch_type,
                 names.patch_inward(body),
-                options,
+                replace(options, requested=target.kind),
                 subresource=target.subresource,
                 problems=problems,
                 size=size,
@@ -171,6 +172,14 @@ class ConvertedKinds:
                     replace(event, document=document)
                     for event, document in zip(batch, shown, strict=True)
                 ]
+
+    def translated(self, documents: Sequence[Document], kind: Kind) -> Sequence[Document]:
+        """Return Events in the form of the wanted one of their API groups."""
+        shown = from_core if kind.stored_as else to_core
+        return [
+            document if document["apiVersion"] == kind.api_version else shown(document)
+            for document in documents
+        ]
 
     async def outcome(self, kind: Kind, outcome: Outcome) -> Outcome:
         """Return the outcome of a write with its document converted to the served kind."""

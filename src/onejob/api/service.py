@@ -274,7 +274,7 @@ class Service:
             from onejob.api.writing.reviewed import admitted_body
 
             dynamic = self.admission.dynamic
-            body, warnings = await admitted_body(dynamic, requester, target, body, lambda doc: doc)
+            body, warnings = await admitted_body(dynamic, requester, target, body)
         if target.subresource == "eviction":
             budgets = self.budgets_in(namespace)
             outcome = await self.decided(
@@ -293,9 +293,25 @@ class Service:
     ) -> Requester | None:
         """Return the attributes for dynamic admission; None if the write is not subject to it."""
         dynamic = self.admission.dynamic
-        if not dynamic.active or not dynamic.concerns(operation, kind, subresource):
+        if not dynamic.active or not dynamic.concerns(
+            operation, options.requested or kind, subresource
+        ):
             return None
         return requester_of(options)
+
+    async def admitted_scale(
+        self, target: Target, scale: Document, old: Document, options: WriteOptions
+    ) -> tuple[Document, tuple[str, ...]]:
+        """Return the scale of a custom resource as dynamic admission leaves it, and warnings.
+
+        Raises ApiError.
+        """
+        requester = self._reviews("UPDATE", target.kind, target.subresource, options)
+        if requester is None:
+            return scale, ()
+        from onejob.api.writing.reviewed import admitted_body
+
+        return await admitted_body(self.admission.dynamic, requester, target, scale, old)
 
     def budgets_in(self, namespace: str) -> Sequence[Key]:
         """Return the keys of the PodDisruptionBudgets of a namespace; evictions are charged to
@@ -335,6 +351,8 @@ class Service:
         """Return objects in another version of their resource. Raises ConversionFailed."""
         if kind.custom and self.definitions.has_conversion_webhook(kind) and self.converter:
             return await self.converter(documents, kind)
+        if not kind.custom:
+            return self._other_names.translated(documents, kind)
         return [{**document, "apiVersion": kind.api_version} for document in documents]
 
     def outcome_for_client(self, kind: Kind, outcome: Outcome) -> Outcome:
@@ -443,7 +461,9 @@ class Service:
             return writes.patch(target, patch_type, body, options, problems)
 
         keys = (target.key, Key(NAMESPACES, "", namespace))
-        requester = self._reviews("UPDATE", kind, subresource, options)
+        requester = (
+            None if options.admitted else self._reviews("UPDATE", kind, subresource, options)
+        )
         if requester is None and patch_type == "apply":
             requester = self._reviews("CREATE", kind, subresource, options)
         return await self._write(patch, body, size, keys, requester)
@@ -466,7 +486,12 @@ class Service:
 
     async def remove(self, target: Target, options: DeleteOptions) -> Outcome:
         """Delete one object and return its last state."""
-        requester = self._reviews("DELETE", target.kind, "", options)
+        kind = target.kind
+        if self.admission.dynamic.active and kind.stored_as:
+            options = msgspec.structs.replace(options, requested=kind)
+            stored = self.kinds.by_resource[kind.storage]
+            target = Target(stored, target.namespace, target.name)
+        requester = self._reviews("DELETE", kind, "", options)
         if requester is None or (
             options.despite_damage and self.store.newest_is_damaged(target.key)
         ):
@@ -484,6 +509,8 @@ class Service:
         gone_already = False
         turns = Turns()
         reviewed = self._reviews("DELETE", kind, "", options) is not None
+        if reviewed:
+            options = msgspec.structs.replace(options, collective=True)
         for document in found.documents:
             # Factor 8: a deletion reads and rewrites the whole document.
             await turns.spend(8 * (len(document) + PER_DOCUMENT_COST_BYTES))

@@ -1,9 +1,10 @@
 """Calls to webhooks: addresses, TLS, limits on time and size."""
 
+import asyncio
 import base64
 import binascii
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from posixpath import normpath
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -16,11 +17,16 @@ from onejob.client.transport.pool import Transport
 from onejob.objects.meta import PODS, Key
 from onejob.store.base import Store
 from onejob.webhooks.configurations import ClientConfig
+from onejob.webhooks.status_texts import is_success, seconds_until_retry, status_text
 
 #: Annotation of a Service: the address, `host:port`, at which its webhooks listen.
 ADDRESS_ANNOTATION: Final = "onejob.dev/webhook-address"
 #: Upper bound on a response; an object has at most half as many bytes.
 MAX_RESPONSE_BYTES: Final = 3 * 1024 * 1024
+#: Attempts at one call, if the webhook asks to be called again; the same as upstream's.
+_MAX_ATTEMPTS: Final = 11
+#: OpenSSL's codes of certificates whose issuer is absent or not trusted.
+_UNTRUSTED: Final = frozenset((2, 18, 19, 20, 21))
 #: Connection pools that are kept; the least recently used one is closed beyond that.
 _MAX_POOLS: Final = 64
 _SERVICES: Final = "services"
@@ -31,7 +37,10 @@ _HEADERS: Final = (("Content-Type", "application/json"), ("Accept", "application
 
 
 class CallFailed(Exception):
-    """The webhook could not be reached, or did not answer with code 200 in time."""
+    """The webhook could not be reached, or did not answer successfully in time."""
+
+    #: Begin of the error's text, as upstream.
+    prefix: Final = "failed to call webhook: "
 
     def __init__(self, message: str, code: int = 503) -> None:
         """`code` is that of the response, if there was any; for metrics."""
@@ -50,40 +59,30 @@ class WebhookCaller:
 
     async def call(self, client: ClientConfig, body: bytes, seconds: float) -> bytes:
         """Send a POST request and return the body of the response. Raises CallFailed."""
-        url, server, tls_name, path = self._place(client)
+        url, path = _shown_place(client)
         shown = f'Post "{url}?timeout={seconds:g}s"'
+        address = urlsplit(url).netloc
         try:
-            transport = self._transport(server, client.ca_bundle, tls_name)
+            tls_name = ""
+            if not client.url:
+                tls_name, address = f"{client.name}.{client.namespace}.svc", self._address(client)
+            transport = self._transport(f"https://{address}", client.ca_bundle, tls_name)
             # As upstream: envtest writes URLs with two slashes, which Go's servers would redirect.
             target = f"{normpath('/' + path.lstrip('/'))}?timeout={seconds:g}s"
-            try:
-                return await _exchange(transport, target, body, seconds)
-            except UnusableResponse:
-                raise
-            except BrokenResponse:
-                # The webhook closed a pooled connection; webhooks must be idempotent.
-                return await _exchange(transport, target, body, seconds)
+            async with asyncio.timeout(seconds):
+                return await _called(transport, target, body, seconds)
         except TimeoutError as error:
             raise CallFailed(f"{shown}: context deadline exceeded") from error
-        except (OSError, ValueError) as error:
-            raise CallFailed(f"{shown}: {_reason(error)}") from error
+        except (OSError, ValueError, _NoAddress) as error:
+            raise CallFailed(f"{shown}: {_reason(error, address)}") from error
 
     async def close(self) -> None:
         pools, self._pools = list(self._pools.values()), {}
         for pool in pools:
             await pool.close()
 
-    def _place(self, client: ClientConfig) -> tuple[str, str, str, str]:
-        """Return the URL for messages, the address, the TLS server name and the path."""
-        if client.url:
-            parts = urlsplit(client.url)
-            return client.url, f"https://{parts.netloc}", "", parts.path
-        name = f"{client.name}.{client.namespace}.svc"
-        url = f"https://{name}:{client.port}{client.path}"
-        return url, f"https://{self._address(client)}", name, client.path
-
     def _address(self, client: ClientConfig) -> str:
-        """Return `host:port` of a Service. Raises CallFailed."""
+        """Return `host:port` of a Service. Raises _NoAddress."""
         service = self._read(_SERVICES, client.namespace, client.name)
         if service is not None:
             annotations = service["metadata"].get("annotations") or {}
@@ -97,8 +96,8 @@ class WebhookCaller:
         if self._host:
             return f"{self._host}:{client.port}"
         if service is None:
-            raise CallFailed(f'service "{client.name}" not found')
-        raise CallFailed(f'no endpoints available for service "{client.name}"')
+            raise _NoAddress(f'service "{client.name}" not found')
+        raise _NoAddress(f'no endpoints available for service "{client.name}"')
 
     def _endpoints(self, client: ClientConfig, port: dict[str, Any]) -> Iterator[str]:
         for stored in self._store.list(_SLICES, client.namespace).items:
@@ -150,13 +149,52 @@ class WebhookCaller:
         return transport
 
 
-async def _exchange(transport: Transport, target: str, body: bytes, seconds: float) -> bytes:
+class _NoAddress(Exception):
+    """The Service of a webhook has no address."""
+
+
+def _shown_place(client: ClientConfig) -> tuple[str, str]:
+    """Return URL and path of a webhook. The URL of a Service is for messages only."""
+    if client.url:
+        return client.url, urlsplit(client.url).path
+    path = client.path or "/"
+    return f"https://{client.name}.{client.namespace}.svc:{client.port}{path}", path
+
+
+async def _called(transport: Transport, target: str, body: bytes, seconds: float) -> bytes:
+    """Send a request, again if the webhook asks for that; the caller ends it at its time limit.
+
+    Raises CallFailed or OSError.
+    """
+    for attempt in range(_MAX_ATTEMPTS):
+        try:
+            status, headers, received = await _exchange(transport, target, body, seconds)
+        except UnusableResponse:
+            raise
+        except BrokenResponse:
+            # The webhook closed a pooled connection; webhooks must be idempotent.
+            status, headers, received = await _exchange(transport, target, body, seconds)
+        later = seconds_until_retry(status, headers.get("retry-after", ""))
+        if later is None or attempt == _MAX_ATTEMPTS - 1:
+            break
+        await asyncio.sleep(later)
+    if not is_success(status):
+        raise CallFailed(status_text(status, headers.get("content-type", ""), received), status)
+    if not received:
+        content_type = headers.get("content-type") or "application/json"
+        raise CallFailed(
+            f"0-length response with status code: {status} and content type: {content_type}"
+        )
+    return received
+
+
+async def _exchange(
+    transport: Transport, target: str, body: bytes, seconds: float
+) -> tuple[int, Mapping[str, str], bytes]:
+    """Return status, headers and body of the response. Raises OSError."""
     async with await transport.request("POST", target, (), body, seconds) as response:
-        if response.status != 200:
-            hint = "; redirects are not followed" if 300 <= response.status < 400 else ""
-            text = f"the server responded with the status code {response.status}{hint}"
-            raise CallFailed(text, response.status)
-        return await response.read(MAX_RESPONSE_BYTES)
+        received = await response.read(MAX_RESPONSE_BYTES)
+        return response.status, response.headers, received
 
 
 def _tls(ca_bundle: str) -> ssl.SSLContext:
@@ -213,9 +251,11 @@ def _host_and_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, address: str) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"tls: failed to verify certificate: {error.verify_message}"
+        untrusted = error.verify_code in _UNTRUSTED
+        text = "certificate signed by unknown authority" if untrusted else error.verify_message
+        return f"tls: failed to verify certificate: x509: {text}"
     if isinstance(error, ConnectionRefusedError):
-        return "connect: connection refused"
+        return f"dial tcp {address}: connect: connection refused"
     return str(error) or type(error).__name__

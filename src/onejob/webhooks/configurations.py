@@ -17,6 +17,7 @@ from onejob.api.admission.dynamic.matching import (
     read_selectors,
 )
 from onejob.cel.admission import BOOLEAN, Expressions
+from onejob.webhooks.reviews import REVIEW_VERSIONS
 from onejob.wire.kinds import Kind
 
 MUTATING: Final = f"mutatingwebhookconfigurations.{GROUP}"
@@ -50,6 +51,8 @@ class Webhook(Struct, frozen=True):
     exact: bool
     reinvocable: bool
     seconds: float
+    #: Version of its reviews.
+    review_version: str
 
     def version_for(self, attempt: Attempt) -> Kind | None:
         """Return the version in which the webhook gets a request; None if no rule matches."""
@@ -90,7 +93,13 @@ def _webhook(configuration: str, index: int, raw: dict[str, Any]) -> Webhook:
         raw.get("matchPolicy") == "Exact",
         raw.get("reinvocationPolicy") == "IfNeeded",
         float(raw.get("timeoutSeconds") or 10),
+        _review_version(raw.get("admissionReviewVersions") or ()),
     )
+
+
+def _review_version(versions: Sequence[str]) -> str:
+    """Return the first version of reviews that we know, too."""
+    return next((version for version in versions if version in REVIEW_VERSIONS), "v1")
 
 
 def _conditions(entries: Sequence[Mapping[str, Any]]) -> MatchConditions:

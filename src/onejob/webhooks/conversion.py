@@ -79,15 +79,21 @@ class WebhookConverter:
             )
             converted = _converted_objects(answer, uid, len(sent))
             return [
-                _checked(before, after, wanted)
-                for before, after in zip(sent, converted, strict=True)
+                _checked(index, before, after, wanted)
+                for index, (before, after) in enumerate(zip(sent, converted, strict=True))
             ]
         except (CallFailed, _Invalid) as error:
             raise ConversionFailed(f"conversion webhook for {source} failed: {error}") from error
+        except _WrongObjects as error:
+            raise ConversionFailed(f"conversion webhook for {source} returned {error}") from error
 
 
 class _Invalid(Exception):
-    """The response is not a conversion of the objects that were sent."""
+    """The response is not one to the request, or reports a failure."""
+
+
+class _WrongObjects(Exception):
+    """The objects of the response are not those that were sent, converted."""
 
 
 def _converted_objects(body: bytes, uid: str, count: int) -> list[Document]:
@@ -103,32 +109,37 @@ def _converted_objects(body: bytes, uid: str, count: int) -> list[Document]:
         raise _Invalid("no response provided")
     if response.uid != uid:
         raise _Invalid(f'expected response.uid="{uid}", got "{response.uid}"')
-    if response.result.get("status") != "Success":
-        raise _Invalid(str(response.result.get("message") or "the webhook reported no success"))
+    status = response.result.get("status") or ""
+    if status != "Success":
+        text = f"response.result.status was '{status}', not 'Success'"
+        raise _Invalid(str(response.result.get("message") or text))
     if len(response.converted_objects) != count:
-        raise _Invalid(
-            f"webhook returned {len(response.converted_objects)} objects, expected {count}"
-        )
+        raise _WrongObjects(f"{len(response.converted_objects)} objects, expected {count}")
     return response.converted_objects
 
 
-def _checked(before: Document, after: Document, wanted: Kind) -> Document:
+def _checked(index: int, before: Document, after: Document, wanted: Kind) -> Document:
     """Return a converted object with the metadata of the original.
 
-    A webhook may change labels and annotations only. Raises _Invalid.
+    A webhook may change labels and annotations only. Raises _WrongObjects.
     """
-    if (after.get("apiVersion"), after.get("kind")) != (wanted.api_version, before["kind"]):
-        found = f"{after.get('apiVersion')}, Kind={after.get('kind')}"
-        raise _Invalid(
-            f"invalid converted object: expected {wanted.api_version}, Kind={before['kind']}, "
-            f"got {found}"
-        )
-    metadata = after.get("metadata")
+    for what, expected, found in (
+        ("groupVersion", wanted.api_version, after.get("apiVersion")),
+        ("kind", before["kind"], after.get("kind")),
+    ):
+        if found != expected:
+            raise _WrongObjects(
+                f"invalid object at index {index}: invalid {what} "
+                f"(expected {expected}, received {found})"
+            )
+    metadata = after.get("metadata", {})
     if not isinstance(metadata, dict):
-        raise _Invalid("invalid converted object: it has no metadata")
-    for name in ("name", "namespace", "uid"):
-        if metadata.get(name, "") != before["metadata"].get(name, ""):
-            raise _Invalid(f"invalid converted object: metadata.{name} must not change")
+        raise _WrongObjects("invalid metadata: it is not an object")
+    for name, shown in (("name", "name"), ("namespace", "namespace"), ("uid", "UID")):
+        expected, found = before["metadata"].get(name, ""), metadata.get(name, "")
+        if found != expected:
+            text = f"must have the same {shown}: {expected} != {found}"
+            raise _WrongObjects(f"invalid object: {text}")
     kept = {
         name: value
         for name, value in before["metadata"].items()

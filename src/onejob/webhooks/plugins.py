@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Sequence
 from random import Random
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -22,9 +22,17 @@ from onejob.metrics import Metrics, WebhookCallLabels
 from onejob.store.base import Change
 from onejob.webhooks.calling import CallFailed, WebhookCaller
 from onejob.webhooks.configurations import MUTATING, VALIDATING, Webhook, read_webhooks
-from onejob.webhooks.reviews import Answer, Denied, InvalidResponse, decode_review, encode_review
+from onejob.webhooks.reviews import (
+    Answer,
+    Denied,
+    InvalidResponse,
+    decode_patch,
+    decode_review,
+    encode_review,
+)
 from onejob.wire.errors import ApiError, InternalError
 from onejob.wire.kinds import Kind
+from onejob.wire.names import qualified_name_errors
 from onejob.wire.registry import KindRegistry
 
 log = logging.getLogger(__name__)
@@ -90,16 +98,18 @@ class _Webhooks:
             )
         return found
 
-    def _hooks(self) -> Iterator[Webhook]:
-        for name in sorted(self._configurations):
-            yield from self._configurations[name]
+    def _hooks(self) -> Sequence[Webhook]:
+        """Return the current webhooks: configurations may change while one is called."""
+        return [
+            hook for name in sorted(self._configurations) for hook in self._configurations[name]
+        ]
 
     async def _matched(self, hook: Webhook, request: AdmissionRequest) -> "_Invocation | None":
         """Return the request as a webhook gets it; None if it does not match.
 
         Raises Forbidden if a match condition cannot be evaluated.
         """
-        kind = request.kind
+        kind = request.request_kind
         others = other_versions(self._kinds, kind)
         version = hook.version_for(Attempt(request.operation, kind, request.subresource, others))
         if version is None or not hook.selectors.matches(request, self._store):
@@ -115,16 +125,22 @@ class _Webhooks:
                 raise refused(kind.resource, request.name, str(error)) from error
         return _Invocation(hook, version, sent)
 
-    async def _call(self, invocation: "_Invocation") -> Answer:
-        """Call a webhook. Raises Denied, CallFailed or InvalidResponse."""
+    async def _call(self, invocation: "_Invocation", review: Review) -> Answer:
+        """Call a webhook and keep its warnings and annotations in the review.
+
+        Raises Denied, CallFailed or InvalidResponse.
+        """
         hook, request = invocation.hook, invocation.sent
         uid = new_uid(self._rng)
         time = asyncio.get_running_loop().time
         began, code, rejected = time(), 200, False
         try:
-            body = encode_review(uid, request, invocation.version)
+            body = encode_review(uid, request, invocation.version, hook.review_version)
             response = await self._caller.call(hook.client, body, hook.seconds)
-            answer = decode_review(response, uid, mutating=self.phase == "admit")
+            answer = decode_review(
+                response, uid, hook.review_version, mutating=self.phase == "admit"
+            )
+            self._collect(hook, review, answer)
             if not answer.allowed:
                 raise Denied(hook.name, answer.status)
         except Denied as error:
@@ -162,18 +178,24 @@ class _Webhooks:
             rejection_code=str(code),
         )
 
-    def _failed(self, hook: Webhook, error: Exception) -> InternalError | None:
+    def _failed(self, hook: Webhook, error: CallFailed | InvalidResponse) -> InternalError | None:
         """Return the error of a failed call; None if the webhook's policy is to ignore failures."""
         if hook.fails_open:
             log.warning("failed calling webhook, failing open %s: %s", hook.name, error)
             self._metrics.webhook_fail_open.inc(name=hook.name, type=self.phase)
             return None
-        return failed_call(hook.name, error)
+        return InternalError.occurred(
+            f'failed calling webhook "{hook.name}": {error.prefix}{error}'
+        )
 
     def _collect(self, hook: Webhook, review: Review, answer: Answer) -> None:
         review.warnings += answer.warnings
         for name, text in answer.annotations.items():
-            review.annotations[f"{hook.name}/{name}"] = text
+            key = f"{hook.name}/{name}"
+            if errors := qualified_name_errors(key):
+                log.warning("webhook %s: bad audit annotation %r: %s", hook.name, name, errors[0])
+            else:
+                review.annotations[key] = text
 
 
 class _Invocation(msgspec.Struct, frozen=True):
@@ -211,10 +233,9 @@ class MutatingWebhooks(_Webhooks):
         place = f"round_{int(review.reinvoking)}_index_{index}"
         changed = False
         try:
-            answer = await self._call(invocation)
-            self._collect(hook, review, answer)
-            if answer.patch:
-                changed = await self._apply(invocation, review, answer)
+            answer = await self._call(invocation, review)
+            if operations := decode_patch(answer):
+                changed = await self._apply(invocation, review, operations)
         except (CallFailed, InvalidResponse) as error:
             if failure := self._failed(hook, error):
                 raise failure from error
@@ -224,24 +245,23 @@ class MutatingWebhooks(_Webhooks):
             review.annotations[f"{_MUTATION_NOTE}/{place}"] = msgspec.json.encode(text).decode()
         return changed
 
-    async def _apply(self, invocation: _Invocation, review: Review, answer: Answer) -> bool:
+    async def _apply(self, invocation: _Invocation, review: Review, operations: list[Any]) -> bool:
         name, sent = invocation.hook.name, invocation.sent.object
         if sent is None:
-            raise InternalError(
-                f'Internal error occurred: admission webhook "{name}" attempted to modify '
-                "the object, which is not supported for this operation"
+            raise InternalError.occurred(
+                f'admission webhook "{name}" attempted to modify the object, '
+                "which is not supported for this operation"
             )
         try:
-            patched = json_patch(sent, list(answer.patch))
+            patched = json_patch(sent, operations)
             if any(patched.get(each) != sent.get(each) for each in ("apiVersion", "kind")):
                 raise InternalError("the patch changes apiVersion or kind of the object")
             if sent is not review.request.object:
                 (patched,) = await self._convert((patched,), review.request.kind)
             return review.replace_object(patched)
         except ApiError as error:
-            raise InternalError(
-                f'Internal error occurred: applying the patch of admission webhook "{name}": '
-                f"{error.message}"
+            raise InternalError.occurred(
+                f'applying the patch of admission webhook "{name}": {error.message}'
             ) from error
 
 
@@ -267,22 +287,9 @@ class ValidatingWebhooks(_Webhooks):
     async def _validate(self, invocation: _Invocation, review: Review, index: int) -> None:
         hook = invocation.hook
         try:
-            answer = await self._call(invocation)
+            await self._call(invocation, review)
         except (CallFailed, InvalidResponse) as error:
             if failure := self._failed(hook, error):
                 raise failure from error
             place = f"round_0_index_{index}"
             review.annotations[f"failed-open.{_VALIDATION_NOTE}/{place}"] = hook.name
-            return
-        self._collect(hook, review, answer)
-
-
-def failed_call(name: str, error: Exception) -> InternalError:
-    what = (
-        "received invalid webhook response"
-        if isinstance(error, InvalidResponse)
-        else ("failed to call webhook")
-    )
-    return InternalError(
-        f'Internal error occurred: failed calling webhook "{name}": {what}: {error}'
-    )

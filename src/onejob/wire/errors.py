@@ -54,6 +54,8 @@ class ApiError(Exception):
         super().__init__(message)
         self.message = message
         self.details = dict(details or {})
+        #: Warnings of the request up to the error, which the response contains as well.
+        self.warnings: Sequence[str] = ()
         self.retry_after_seconds = retry_after_seconds
         if retry_after_seconds is not None:
             self.details["retryAfterSeconds"] = retry_after_seconds
@@ -65,8 +67,9 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            status["reason"] = self.reason
         if self.details:
             status["details"] = self.details
         status["code"] = self.code
@@ -160,6 +163,12 @@ class TooManyRequests(ApiError):
 
 class InternalError(ApiError):
     code, reason = 500, "InternalError"
+
+    @classmethod
+    def occurred(cls, cause: str) -> "InternalError":
+        """Return the error that upstream makes of an unexpected one."""
+        details = {"causes": [{"message": cause}]}
+        return cls(f"Internal error occurred: {cause}", details=details)
 
 
 #: Hint for clients whose request could not be processed for want of memory.

@@ -188,6 +188,7 @@ KINDS: Sequence[Kind] = (
             Subresource("log", ("get",)),
             Subresource("portforward", ("create", "get"), kind="PodPortForwardOptions"),
             Subresource("proxy", _PROXY_VERBS, kind="PodProxyOptions"),
+            Subresource("resize", STATUS_VERBS),
             _STATUS,
         ),
     ),

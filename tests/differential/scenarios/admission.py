@@ -607,7 +607,7 @@ async def a_mutation_of_an_atomic_list(it: Side) -> None:
         it,
         _applied(
             "Object{spec: Object.spec{containers: [Object.spec.containers{name: 'c', "
-            "args: ['y']}], nodeSelector: {'a': 'b'}}}"
+            "args: ['y']}]}}"
         ),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from onejob.api.crd.schema_checks import check_schema, check_selectable_fields
+from onejob.api.kinds.webhook_addresses import client_errors, review_version_errors
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import (
     OMITTED,
@@ -235,17 +236,12 @@ def _check_conversion(conversion: Mapping[str, Any]) -> Iterator[FieldError]:
             yield forbidden(f"{path}.conversionReviewVersions", text)
         return
     client = webhook.get("clientConfig")
-    if not client:
+    if client is None:
         yield required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook")
-    elif bool(client.get("url")) == bool(client.get("service")):
-        text = "exactly one of url or service is required"
-        yield required(f"{path}.webhookClientConfig", text)
+    else:
+        yield from client_errors(client, f"{path}.webhookClientConfig")
     reviews = webhook.get("conversionReviewVersions") or []
-    if not reviews:
-        yield required(f"{path}.conversionReviewVersions")
-    elif not {"v1", "v1beta1"} & set(reviews):
-        text = "must include at least one of v1, v1beta1"
-        yield invalid(f"{path}.conversionReviewVersions", reviews, text)
+    yield from review_version_errors(reviews, f"{path}.conversionReviewVersions")
 
 
 def _check_unchanged(spec: Mapping[str, Any], old: Document) -> Iterator[FieldError]:

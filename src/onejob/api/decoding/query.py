@@ -134,6 +134,11 @@ def write_options(
         dry_run="All" in query.get("dryRun", ()),
         field_manager=manager or _manager_from(user_agent),
         field_validation=validation or "Warn",
+        given=tuple(
+            (name, value)
+            for name, value in (("fieldManager", manager), ("fieldValidation", validation))
+            if value
+        ),
         force=flag(query, "force"),
     )
 

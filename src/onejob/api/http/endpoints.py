@@ -71,6 +71,7 @@ from onejob.wire.requests import (
     ListOptions,
     ListOutcome,
     Outcome,
+    Target,
     User,
     WriteOptions,
 )
@@ -407,13 +408,24 @@ class Endpoints:
         self, request: UserRequest, target: ResourcePath, scale: Document, options: WriteOptions
     ) -> Response:
         """Set the replicas of an object, and return the response with its scale."""
-        from onejob.api.crd.scale import replicas_patch
+        from onejob.api.crd.scale import replicas_patch, scale_of
 
-        patch = replicas_patch(scale, target.name, self._scale_paths(target.kind))
+        kind = target.kind
+        warnings: Sequence[str] = ()
+        paths = self._scale_paths(kind)
+        patch = replicas_patch(scale, target.name, paths)
+        if self._service.admission.dynamic.active:
+            place = Target(kind, target.namespace, target.name, target.subresource)
+            document = await self._service.get(kind, target.namespace, target.name)
+            old = scale_of(msgspec.json.decode(document), kind, paths, to_change=True)
+            wanted = {**old, "spec": scale.get("spec") or {}}
+            scale, warnings = await self._service.admitted_scale(place, wanted, old, options)
+            patch = replicas_patch(scale, target.name, paths)
+            options = msgspec.structs.replace(options, admitted=True)
         outcome = await self._service.patch(
-            target.kind, target.namespace, target.name, "merge", patch, options
+            kind, target.namespace, target.name, "merge", patch, options
         )
-        return await self._scale_answer(request, target, outcome.document)
+        return await self._scale_answer(request, target, outcome.document, warnings)
 
     async def _patch_scale(
         self,
@@ -442,7 +454,11 @@ class Endpoints:
         return await self._update_scale(request, target, wanted, options)
 
     async def _scale_answer(
-        self, request: UserRequest, target: ResourcePath, document: bytes
+        self,
+        request: UserRequest,
+        target: ResourcePath,
+        document: bytes,
+        warnings: Sequence[str] = (),
     ) -> Response:
         """Return the response with the scale of an object, given its document."""
         from onejob.api.crd.scale import scale_of
@@ -455,7 +471,7 @@ class Endpoints:
             body = await as_yaml(body, self._service.worker)
         elif representation.media == "protobuf":
             body = await as_protobuf(body, self._service.worker)
-        return Response(200, body, representation.content_type)
+        return Response(200, body, representation.content_type, warning_headers(warnings))
 
     def _scale_paths(self, kind: Kind) -> "ScalePaths":
         """Return the paths of the replica fields in objects of this kind."""

@@ -66,6 +66,7 @@ def error_response(error: ApiError) -> Response:
         headers.append((b"retry-after", str(error.retry_after_seconds).encode()))
     if error.code == 401:
         headers.append((b"www-authenticate", b'Bearer realm="onejob"'))
+    headers += warning_headers(error.warnings)
     return Response(error.code, msgspec.json.encode(status), headers=tuple(headers))
 
 
@@ -76,15 +77,15 @@ def warning_headers(warnings: Sequence[str]) -> tuple[Header, ...]:
     """
     if not warnings:
         return ()
-    texts = [_printable(text) for text in dict.fromkeys(warnings)][:_MAX_WARNINGS]
+    texts = [_printable(text) for text in dict.fromkeys(warnings) if text][:_MAX_WARNINGS]
     if sum(map(len, texts)) > _WARNINGS_TOTAL:
         texts = [text[:_WARNING_LENGTH] for text in texts]
     kept: list[Header] = []
     length = 0
     for text in texts:
-        length += len(text)
-        if length > _WARNINGS_TOTAL:
+        if length >= _WARNINGS_TOTAL:
             break
+        length += len(text)
         quoted = text.replace("\\", "\\\\").replace('"', '\\"')
         kept.append((b"warning", f'299 - "{quoted}"'.encode()))
     return tuple(kept)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from onejob.api.kinds.base import fill
+from onejob.api.kinds.webhook_addresses import client_errors, review_version_errors
 from onejob.api.strategy import Document
 from onejob.wire.field_errors import (
     FieldError,
@@ -14,6 +14,7 @@ from onejob.wire.field_errors import (
     required,
     too_many,
 )
+from onejob.wire.labels import validate_label_selector
 from onejob.wire.names import qualified_name_errors, subdomain_errors
 
 _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
@@ -23,8 +24,8 @@ _CHOICES: Final = {
     "matchPolicy": ("Equivalent", "Exact"),
     "reinvocationPolicy": ("IfNeeded", "Never"),
 }
+_NO_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
 _LONGEST_SECONDS: Final = 30
-_LARGEST_PORT: Final = 65535
 _MOST_CONDITIONS: Final = 64
 _ONLY_WILDCARD: Final = "if '*' is present, must not specify other {}"
 
@@ -54,13 +55,12 @@ def check_webhooks(doc: Document) -> list[FieldError]:
         if webhook["name"] in names:
             errors.append(duplicate(f"{path}.name", webhook["name"]))
         names.add(webhook["name"])
-        if webhook["sideEffects"] not in ("None", "NoneOnDryRun"):
-            supported = ["None", "NoneOnDryRun"]
-            errors.append(not_supported(f"{path}.sideEffects", webhook["sideEffects"], supported))
-        client = webhook["clientConfig"]
-        if bool(client.get("url")) == bool(client.get("service")):
-            text = "exactly one of url or service is required"
-            errors.append(required(f"{path}.clientConfig", text))
+        effects = webhook.get("sideEffects")
+        if effects is None:
+            text = f"must specify one of {', '.join(_NO_SIDE_EFFECTS)}"
+            errors.append(required(f"{path}.sideEffects", text))
+        elif effects not in _NO_SIDE_EFFECTS:
+            errors.append(not_supported(f"{path}.sideEffects", effects, list(_NO_SIDE_EFFECTS)))
     return errors
 
 
@@ -71,13 +71,12 @@ def _check_webhook(webhook: dict[str, Any], path: str) -> list[FieldError]:
     if not errors and len(name.split(".")) < 3:
         text = "should be a domain with at least three segments separated by dots"
         errors.append(invalid(f"{path}.name", name, text))
-    versions = webhook["admissionReviewVersions"]
-    if not versions:
-        text = "must specify one of v1, v1beta1"
-        errors.append(required(f"{path}.admissionReviewVersions", text))
-    elif not {"v1", "v1beta1"} & set(versions):
-        text = "must include at least one of v1, v1beta1"
-        errors.append(invalid(f"{path}.admissionReviewVersions", versions, text))
+    versions = webhook.get("admissionReviewVersions") or []
+    errors += review_version_errors(
+        versions, f"{path}.admissionReviewVersions", "must specify one of v1, v1beta1"
+    )
+    for field in ("namespaceSelector", "objectSelector"):
+        errors += validate_label_selector(webhook.get(field) or {}, f"{path}.{field}")
     for index, rule in enumerate(webhook.get("rules") or ()):
         errors += check_rule(rule, f"{path}.rules[{index}]")
     for field, supported in _CHOICES.items():
@@ -88,7 +87,7 @@ def _check_webhook(webhook: dict[str, Any], path: str) -> list[FieldError]:
     if not 1 <= seconds <= _LONGEST_SECONDS:
         text = f"the timeout value must be between 1 and {_LONGEST_SECONDS} seconds"
         errors.append(invalid(f"{path}.timeoutSeconds", seconds, text))
-    errors += _check_client(webhook["clientConfig"], f"{path}.clientConfig")
+    errors += client_errors(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
     conditions = webhook.get("matchConditions") or ()
     return errors + check_conditions(conditions, f"{path}.matchConditions", _check_expression)
 
@@ -148,51 +147,6 @@ def _check_resources(resources: Sequence[str], path: str) -> list[FieldError]:
     if "*" in plain and plain[-1] != "*":
         text = "if '*' is present, must not specify other resources without subresources"
         errors.append(invalid(path, list(resources), text))
-    return errors
-
-
-def _check_client(client: dict[str, Any], path: str) -> list[FieldError]:
-    """Check the address of a webhook, of which exactly one form is given."""
-    if url := client.get("url"):
-        return [invalid(f"{path}.url", url, text) for text in _url_errors(url)]
-    service = client.get("service") or {}
-    errors: list[FieldError] = []
-    if service:
-        errors += [
-            required(f"{path}.service.{field}")
-            for field in ("name", "namespace")
-            if not service.get(field)
-        ]
-        place = service.get("path", "")
-        if place and not place.startswith("/"):
-            errors.append(invalid(f"{path}.service.path", place, "must start with a '/'"))
-        port = service.get("port", 443)
-        if not 1 <= port <= _LARGEST_PORT:
-            text = "port is not valid: must be between 1 and 65535, inclusive"
-            errors.append(invalid(f"{path}.service.port", port, text))
-    return errors
-
-
-def _url_errors(url: str) -> list[str]:
-    """Return what is wrong with a webhook's URL."""
-    form = "; desired format: https://host[/path]"
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-        _ = parts.port
-    except ValueError as error:
-        return [f"url must be a valid URL: {error}{form}"]
-    errors = []
-    if parts.scheme != "https":
-        errors.append(f"'https' is the only allowed URL scheme{form}")
-    if not host:
-        errors.append(f"host must be specified{form}")
-    if "@" in parts.netloc:
-        errors.append("user information is not permitted in the URL")
-    if parts.fragment:
-        errors.append("fragments are not permitted in the URL")
-    if parts.query:
-        errors.append("query parameters are not permitted in the URL")
     return errors
 
 

@@ -241,12 +241,7 @@ def _check_share(amount: int | str, path: str) -> list[FieldError]:
 
 _WEBHOOKS: Final = Rules(
     default=default_webhooks,
-    required=(
-        "webhooks[].name",
-        "webhooks[].clientConfig",
-        "webhooks[].sideEffects",
-        "webhooks[].admissionReviewVersions",
-    ),
+    required=("webhooks[].name",),
     check=check_webhooks,
 )
 

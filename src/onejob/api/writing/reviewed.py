@@ -21,6 +21,7 @@ from onejob.api.documents import deep_copy
 from onejob.api.strategy import Document
 from onejob.api.writing.writes import Writes
 from onejob.clock import Clock
+from onejob.wire.errors import ApiError
 from onejob.wire.requests import Outcome, Target
 
 
@@ -112,17 +113,19 @@ def admission_request(
     old: Document | None,
     requester: Requester,
 ) -> AdmissionRequest:
+    deletion = requester.deletion
     return AdmissionRequest(
         operation,
         target.kind,
         target.namespace,
-        target.name,
+        "" if deletion is not None and deletion.collective else target.name,
         requester.user,
         target.subresource,
         document,
         old,
         requester.options(operation),
         requester.dry_run,
+        requester.requested,
     )
 
 
@@ -143,13 +146,18 @@ async def evaluated(
         decisions.rewind()
         alone = replace(writes, reviewer=decisions, rng=Random(seed), clock=clock)
         try:
-            outcome = await run(alone)
-        except _Undecided as undecided:
-            request, settle = undecided.request, undecided.settle
-            if settle is None:
-                decisions.add(await dynamic.validate(request))
-            else:
-                decisions.add(await dynamic.mutate(request, settle))
+            try:
+                outcome = await run(alone)
+            except _Undecided as undecided:
+                request, settle = undecided.request, undecided.settle
+                if settle is None:
+                    decisions.add(await dynamic.validate(request))
+                else:
+                    decisions.add(await dynamic.mutate(request, settle))
+                continue
+        except ApiError as error:
+            error.warnings = (*decisions.warnings, *error.warnings)
+            raise
         else:
             return replace(outcome, warnings=(*outcome.warnings, *decisions.warnings))
 
@@ -159,14 +167,16 @@ async def admitted_body(
     requester: Requester,
     target: Target,
     body: Document,
-    settle: Settle,
+    old: Document | None = None,
 ) -> tuple[Document, tuple[str, ...]]:
     """Evaluate a request to a subresource whose body is not stored, such as an eviction.
 
-    Returns the body, mutated or not, and warnings. Raises ApiError.
+    Without `old`, it is a creation. Returns the body, mutated or not, and warnings.
+    Raises ApiError.
     """
-    request = admission_request("CREATE", target, body, None, requester)
-    mutated = await dynamic.mutate(request, settle)
+    operation: Operation = "CREATE" if old is None else "UPDATE"
+    request = admission_request(operation, target, body, old, requester)
+    mutated = await dynamic.mutate(request, lambda document: document)
     if mutated.object is not None:
         request = replace(request, object=mutated.object)
     validated = await dynamic.validate(request)

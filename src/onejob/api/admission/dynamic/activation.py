@@ -126,7 +126,7 @@ def activation(
     return {
         "object": request.object,
         "oldObject": request.old_object,
-        "request": _request_value(request, version, resource or request.kind),
+        "request": _request_value(request, version, resource or request.request_kind),
         "namespaceObject": None if namespace is None else _namespace_value(namespace),
         "params": params,
         AUTHORIZER: Authorizer(decide, AccessCheck()),
@@ -182,10 +182,10 @@ def _request_value(request: AdmissionRequest, version: Kind, resource: Kind) -> 
         "options": request.options,
     }
     return {
-        "kind": original if version == request.kind else converted,
+        "kind": original if version == request.request_kind else converted,
         "resource": _resource_value(resource),
         "requestKind": original,
-        "requestResource": _resource_value(request.kind),
+        "requestResource": _resource_value(request.request_kind),
         "operation": request.operation,
         "userInfo": user_info(request.user),
         "dryRun": request.dry_run,

@@ -31,8 +31,10 @@ class Requester(Struct, frozen=True):
 
     user: User
     dry_run: bool = False
-    field_manager: str = ""
-    field_validation: str = ""
+    #: Field manager and validation, if the client named them.
+    given: tuple[tuple[str, str], ...] = ()
+    #: Kind of the client's request, if it is stored as another one.
+    requested: Kind | None = None
     #: Options of a deletion; None for all other writes.
     deletion: DeleteOptions | None = None
 
@@ -43,21 +45,17 @@ class Requester(Struct, frozen=True):
             options["dryRun"] = ["All"]
         if operation == "DELETE":
             return options | _deletion(self.deletion or DeleteOptions())
-        if self.field_manager:
-            options["fieldManager"] = self.field_manager
-        if self.field_validation:
-            options["fieldValidation"] = self.field_validation
-        return options
+        return options | dict(self.given)
 
 
 class AdmissionRequest(Struct, frozen=True):
     """One write, as policies and webhooks see it. Its documents must not be modified."""
 
     operation: Operation
-    #: Kind of the resource; see `body_kind` for the kind of the documents.
+    #: Kind in which the resource is stored; see `body_kind` for the kind of the documents.
     kind: Kind
     namespace: str
-    #: Empty if the name is generated after the mutating phase.
+    #: Empty if the name is generated after the mutating phase, or if a collection is deleted.
     name: str
     user: User
     subresource: str = ""
@@ -68,20 +66,31 @@ class AdmissionRequest(Struct, frozen=True):
     #: CreateOptions, UpdateOptions or DeleteOptions.
     options: Document = field(default_factory=dict)
     dry_run: bool = False
+    #: Kind that the client named, if it is stored as another one.
+    requested: Kind | None = None
+
+    @property
+    def request_kind(self) -> Kind:
+        """Kind that the client named."""
+        return self.requested or self.kind
 
     @property
     def body_kind(self) -> tuple[str, str, str]:
-        """Group, version and kind of the documents: those of the subresource if it has its own."""
-        sub = self.kind.subresource(self.subresource) if self.subresource else None
+        """Group, version and kind of the client's document: those of the subresource if it has
+        its own."""
+        kind = self.request_kind
+        sub = kind.subresource(self.subresource) if self.subresource else None
         if sub is not None and sub.kind:
-            return sub.group, sub.version, sub.kind
-        return self.kind.group, self.kind.version, self.kind.kind
+            return sub.group, sub.version or "v1", sub.kind
+        return kind.group, kind.version, kind.kind
 
 
 def requester_of(options: WriteOptions | DeleteOptions) -> Requester:
     if isinstance(options, DeleteOptions):
-        return Requester(options.user, options.dry_run, deletion=options)
-    return Requester(options.user, options.dry_run, options.field_manager, options.field_validation)
+        return Requester(
+            options.user, options.dry_run, requested=options.requested, deletion=options
+        )
+    return Requester(options.user, options.dry_run, options.given, options.requested)
 
 
 def is_exempt(kind: Kind) -> bool:

@@ -9,6 +9,7 @@ from onejob.api.admission.dynamic.plugins import DynamicPlugin, Review, Settle
 from onejob.api.audit_notes import note
 from onejob.api.strategy import Document
 from onejob.store.base import Change
+from onejob.wire.errors import ApiError
 from onejob.wire.kinds import Kind
 
 
@@ -106,6 +107,9 @@ async def _run(plugins: Sequence[DynamicPlugin], review: Review) -> None:
         if plugin.active:
             try:
                 await plugin.admit(review)
+            except ApiError as error:
+                error.warnings = (*review.warnings, *error.warnings)
+                raise
             finally:
                 for name, text in review.annotations.items():
                     note(name, text)

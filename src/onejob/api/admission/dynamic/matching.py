@@ -132,11 +132,11 @@ class MatchResources(Struct, frozen=True):
         Raises NotFound if the namespace does not exist.
         """
         attempt = Attempt(
-            request.operation, request.kind, request.subresource, others, request.name
+            request.operation, request.request_kind, request.subresource, others, request.name
         )
         if matching_version(self.excluded, attempt, exact=self.exact) is not None:
             return None
-        version = request.kind
+        version = request.request_kind
         if self.rules:
             found = matching_version(self.rules, attempt, exact=self.exact)
             if found is None:
