@@ -114,6 +114,10 @@ slurm: $(STAMP) ## install Slurm for its tests and start a small cluster (as roo
 slurm-rounds: setup ## kill server, pilots, supervisors and Slurm's daemons while Jobs run on a real Slurm
 	$(BIN)/python -m tests.slurm.rounds $(ROUNDS)
 
+.PHONY: corpus
+corpus: setup podman ## run the same Jobs as processes, in podman, on Slurm, through the mirror and on a real Kubernetes
+	$(BIN)/python -m tests.corpus $(ENGINES)
+
 slurm-stop: # stop the cluster of `make slurm`
 	@$(BIN)/python -m tests.slurm.cluster stop $(SLURM)
 

@@ -19,11 +19,13 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,7 @@ class Scene:
     tally: Tally
     pods: int
     parallelism: int
+    keep: Path | None = None
 
     @property
     def allocations(self) -> list[Path]:
@@ -110,18 +113,25 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pods", type=int, default=16)
-    parser.add_argument("--only", choices=VICTIMS, help="kill only this")
+    parser.add_argument("--only", action="append", choices=VICTIMS, help="kill these, in order")
+    parser.add_argument("--keep", type=Path, help="copy the state of rounds with problems here")
     options = parser.parse_args()
     if reason := problem():
         print(reason, file=sys.stderr)
         return 1
     tally = play_rounds(
-        options.rounds, seed=options.seed, pods=options.pods, only=options.only or ""
+        options.rounds,
+        seed=options.seed,
+        pods=options.pods,
+        only=options.only or (),
+        keep=options.keep,
     )
     return 1 if tally.problems else 0
 
 
-def play_rounds(rounds: int, *, seed: int, pods: int, only: str = "") -> Tally:
+def play_rounds(
+    rounds: int, *, seed: int, pods: int, only: Sequence[str] = (), keep: Path | None = None
+) -> Tally:
     """Play rounds on a cluster of their own; print a line for each, and the totals."""
     tally, rng = Tally(), random.Random(seed)
     began = time.monotonic()
@@ -134,12 +144,12 @@ def play_rounds(rounds: int, *, seed: int, pods: int, only: str = "") -> Tally:
         options = ("--runtime", "slurm", "--max-nodes", "3", "--slurm", "query=1s",
                    "--slurm", "lost=6s", "--slurm", "idle=20s")  # fmt: skip
         server = Server(state, options, environment=cluster.environment, patience_seconds=120)
-        scene = Scene(cluster, server, place, rng, tally, pods, pods // 2)
+        scene = Scene(cluster, server, place, rng, tally, pods, pods // 2, keep)
         try:
             cluster.start()
             server.start()
             for number in range(rounds):
-                chosen = [only] if only else _choose(rng, number)
+                chosen = list(only) if only else _choose(rng, number)
                 before = len(tally.problems)
                 _play(scene, number, chosen)
                 print(_progress(tally, number, chosen, time.monotonic() - began), flush=True)
@@ -232,6 +242,9 @@ def _compare(
     tally.ended += sum(entry[0] == "end" for entry in entries)
     tally.disrupted += sum(map(is_disrupted, pods.values()))
     tally.problems += [f"{each} ({', '.join(chosen)})" for each in problems]
+    if problems and scene.keep is not None:
+        shutil.copytree(scene.server.data_dir / "server" / "slurm", scene.keep / f"round-{number}")
+        shutil.copy(folder / "ledger", scene.keep / f"round-{number}")
     scene.server.kubectl("delete", "job", f"round-{number}", "--wait=false")
 
 

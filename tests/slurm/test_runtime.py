@@ -3,7 +3,9 @@
 With stand-ins for Slurm's commands; pilots and supervisors are the real ones.
 """
 
+import asyncio
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -255,6 +257,37 @@ async def test_the_death_of_the_batch_script_ends_its_pods_which_are_disrupted(
         assert gone(pid)
         assert isinstance(ended, Ended)
         assert ended.exit.lost
+
+
+async def test_a_job_that_slurm_starts_twice_executes_no_request_again(
+    slurm_stand_in: StandIn, tmp_path: Path
+) -> None:
+    """slurmctld may be killed before it has saved that the job runs."""
+    async with a_trial(tmp_path / "data") as trial:
+        await trial.ended(trial.launch("a", f"echo begun >> {tmp_path}/ledger"))
+        script = slurm_stand_in.jobs["1"]["script"]
+        again = await asyncio.to_thread(
+            subprocess.run, ["sh", "-c", script], timeout=60, check=False
+        )
+        assert again.returncode == 0
+        await trial.ended(trial.launch("b", "true"))
+    assert (tmp_path / "ledger").read_text() == "begun\n"
+
+
+async def test_starts_that_the_supervisor_of_a_pilot_has_not_got_are_repeated(
+    tmp_path: Path,
+) -> None:
+    async with a_trial(tmp_path) as trial:
+        await trial.ended(trial.launch("a", "true"))
+        (folder,) = trial.folders
+        kill(pilots(folder), signal.SIGSTOP)
+        kill(supervisors(folder))
+        ref = trial.launch("b", "exit 7")
+        await until_true(lambda: b'"b"' in (folder / "requests").read_bytes())
+        kill(pilots(folder), signal.SIGCONT)
+        ended = await trial.ended(ref)
+        assert isinstance(ended, Ended)
+        assert ended.exit.code == 7
 
 
 async def test_starts_that_a_dead_pilot_has_not_passed_on_are_made_elsewhere(

@@ -78,6 +78,8 @@ class Pilot:
         self._heard_server = time.monotonic()
         self._idle_since = time.monotonic()
         self._running: set[tuple[Any, ...]] = set()
+        #: Start requests that the supervisor has not answered; repeated for another one.
+        self._asked: dict[tuple[Any, ...], dict[str, Any]] = {}
         #: Attempts that requests have stopped.
         self._stopped: set[tuple[Any, ...]] = set()
         self._closed = False
@@ -208,13 +210,17 @@ class Pilot:
                 return
             case "spawn":
                 for item in message["items"]:
-                    self._running.add(tuple(item["claim"]))
                     item["env"] = {**self._passed, **item["env"]}
+                    self._running.add(tuple(item["claim"]))
+                    self._asked[tuple(item["claim"])] = item
             case "stop":
                 self._stopped.update((uid, name, n) for uid, name, n, _ in message["items"])
             case "forget":
                 forgotten = set(message["uids"])
                 self._running = {claim for claim in self._running if claim[0] not in forgotten}
+                self._asked = {
+                    claim: item for claim, item in self._asked.items() if claim[0] not in forgotten
+                }
                 self._stopped = {claim for claim in self._stopped if claim[0] not in forgotten}
             case _:
                 pass
@@ -293,10 +299,13 @@ class Pilot:
         unexplained = False
         for event in message.get("known", message.get("events", ())):
             claim = tuple(event[1:4])
+            self._asked.pop(claim, None)
             if event[0] in ("exited", "refused", "lost", "hindered"):
                 self._running.discard(claim)
                 killed = event[0] == "exited" and event[7] in _ENDING_SIGNALS
                 unexplained = unexplained or (killed and claim not in self._stopped)
+        if "known" in message and self._asked:
+            self._send({"do": "spawn", "items": list(self._asked.values())})
         if self._held or (unexplained and not self._closed):
             if not self._held:
                 self._held_since = time.monotonic()
@@ -329,7 +338,22 @@ def supervise() -> None:
 
 
 def main() -> None:
-    Pilot(sys.argv[1]).run()
+    if claim_folder(sys.argv[1]):
+        Pilot(sys.argv[1]).run()
+
+
+def claim_folder(folder: str) -> bool:
+    """Return whether this is the first pilot of an allocation.
+
+    A slurmctld that was killed may start a job again that it had just started: the second pilot
+    would execute all requests again.
+    """
+    try:
+        os.close(os.open(os.path.join(folder, "claimed"), os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        report("the allocation has had a pilot before: it was started twice")
+        return False
+    return True
 
 
 def settle() -> None:
