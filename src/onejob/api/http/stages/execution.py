@@ -67,5 +67,5 @@ class Execution:
             protocol = log_protocol(offered)
             session = log_stream(await self._endpoints.answer(request, path, "get"), protocol)
         else:
-            session = await self._upgrades.open(path, request.query, offered)
+            session = await self._upgrades.open(path, request.query, offered, request.user)
         return Response(101, b"", endless=True, session=session)
