@@ -15,7 +15,6 @@ from onejob.client.base import Create, Listing, Op, Result, Selection, WatchEven
 from onejob.client.local import LocalClient
 from onejob.objects.meta import PODS, Key, Meta, View
 from onejob.wire.errors import ApiError, Expired, InternalError
-from onejob.wire.requests import Outcome
 from sim.faults import Chance
 from sim.rights import Rights
 
@@ -105,7 +104,7 @@ class FaultyClient(LocalClient):
         )
         return results
 
-    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         refused = [self._refusal(op) for op in ops]
         allowed = [op for op, error in zip(ops, refused, strict=True) if error is None]
         outcomes = iter(super().stage_many(allowed))

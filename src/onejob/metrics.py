@@ -18,6 +18,7 @@ AdmissionPlugin: TypeAlias = Literal[
     "Confinement",
     "LimitRanger",
     "PersistentVolumeClaimResize",
+    "PodResizeValidator",
     "PodSecurity",
     "Priority",
     "ResourceQuota",

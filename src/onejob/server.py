@@ -61,10 +61,12 @@ class HttpsServer:
         listener: ApiServer,
         kubeconfig: Path,
         sessions: Sessions,
+        dashboard: DashboardOnDemand,
         auditor: "Auditor | None" = None,
     ) -> None:
         self.plane = plane
         self._sessions = sessions
+        self._dashboard = dashboard
         self._auditor = auditor
         self.kubeconfig = kubeconfig
         self.listener = listener
@@ -132,6 +134,9 @@ class HttpsServer:
             )
             pods = _pod_sources(plane)
             sessions = Sessions(dependencies.clock)
+            dashboard = DashboardOnDemand(
+                lambda: _dashboard(plane, sessions, authorizer, pods), plane.begun
+            )
             app = ApiApp(
                 plane.service,
                 access=Access(authenticator, authorizer, plane.accounts.requests),
@@ -145,9 +150,7 @@ class HttpsServer:
                 rng=SystemRandom(),
                 metrics=plane.metrics,
                 auditor=auditor,
-                dashboard=DashboardOnDemand(
-                    lambda: _dashboard(plane, sessions, authorizer, pods), plane.begun
-                ),
+                dashboard=dashboard,
             )
             listener = ApiServer(app, host=host, port=port, tls=tls, clock=dependencies.clock)
             await listener.start()
@@ -166,7 +169,7 @@ class HttpsServer:
             from onejob.controllers.traces import CompletionTracer
 
             CompletionTracer(tracer, plane.informers)
-        return cls(plane, listener, kubeconfig, sessions, auditor)
+        return cls(plane, listener, kubeconfig, sessions, dashboard, auditor)
 
     @property
     def url(self) -> str:
@@ -180,6 +183,7 @@ class HttpsServer:
 
     async def stop(self) -> None:
         await self.listener.stop()
+        await self._dashboard.stop()
         await self.plane.stop()
         if self._auditor is not None:
             self._auditor.log.stop()
@@ -229,7 +233,9 @@ def _dashboard(
     from onejob.dashboard.files import Files
     from onejob.dashboard.pages import DashboardPages
     from onejob.dashboard.queues import Queues
+    from onejob.dashboard.results import Results
     from onejob.dashboard.summaries import Summaries
+    from onejob.dashboard.usage_history import UsageHistory
 
     assert pods.logs is not None, "every server has logs"
     summaries = Summaries(
@@ -243,7 +249,11 @@ def _dashboard(
     )
     queues = Queues(plane.client, plane.clock)
     causes = Causes(plane.client, summaries, pods.logs)
-    return DashboardPages(sessions, authorizer, summaries, queues, causes, Files(), pods.logs)
+    results = Results(plane.client, plane.store, plane.clock)
+    usage = UsageHistory(pods.usage, plane.informers.pods.cache, plane.clock)
+    return DashboardPages(
+        sessions, authorizer, summaries, queues, causes, results, usage, Files(), pods.logs
+    )
 
 
 def _pod_sources(plane: ControlPlane) -> PodSources:

@@ -10,10 +10,10 @@ BOUNDS = {
     "writes per pod": (3.3, 3.3),
     "commits per pod": (0.12, 0.12),
     "syncs per pod": (0.06, 0.06),
-    "decodes per pod": (7.9, 7.8),
-    "encodes per pod": (3.8, 5.9),
+    "decodes per pod": (3.65, 3.55),
+    "encodes per pod": (1.7, 3.8),
     # Calls of functions, by one thread: shows costs without a counter of their own.
-    "calls per pod": (790, 860),
+    "calls per pod": (630, 700),
 }
 
 

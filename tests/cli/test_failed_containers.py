@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from onejob.cli.display.results import collect
 from onejob.dashboard.job_pods import failures_of, read_pod_view, row_of
+from onejob.diagnosis.results import collect
 from onejob.objects.pod import read_pod
 from onejob.planning.job.pod_facts import failures_of_pod
 from tests.cli.command_line import CommandLine

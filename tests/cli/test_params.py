@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onejob.cli.display.results import collect
 from onejob.cli.manifests.job_from_command import CommandJob, job_document
 from onejob.cli.manifests.params import add_parameters, read_parameters
+from onejob.diagnosis.results import collect
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.parameter_rows import rows_of
 from onejob.planning.names import INDEX_ANNOTATION

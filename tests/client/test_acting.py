@@ -25,7 +25,7 @@ from onejob.planning.rbac.component_roles import CONTROLLERS, controller_user, n
 from onejob.planning.rbac.policy import Role
 from onejob.planning.rbac.rules import AccessAttributes
 from onejob.wire.errors import AlreadyExists, ApiError, Forbidden, NotFound
-from onejob.wire.requests import Outcome, User
+from onejob.wire.requests import User
 from tests.client.write_series_support import FailingCommitter
 from tests.harness import running
 from tests.scripted_cluster import a_cluster
@@ -40,7 +40,7 @@ KEY = Key(PODS, "default", "p")
 CREATE = Create(PODS, "default", msgspec.json.encode(POD))
 
 
-def stage(client: AuthorizedClient, op: Op) -> Outcome:
+def stage(client: AuthorizedClient, op: Op) -> Written:
     (outcome,) = client.stage_many((op,))
     if isinstance(outcome, ApiError):
         raise outcome

@@ -5,6 +5,7 @@ This also holds for the writes that are evaluated together (`create_pods`, `patc
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,23 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from onejob.api.service import Service
 from onejob.api.writing.writes import Writes
 from onejob.client.base import Bind, Create, Delete, Op, Patch, Replace
 from onejob.client.local import LocalClient
 from onejob.objects.meta import JOBS, PODS, WORKFLOWS, Key
+from onejob.objects.pod_status import (
+    ConditionReport,
+    ContainerReport,
+    IpReport,
+    PodPrecondition,
+    PodReport,
+    PodStatusPatch,
+    State,
+    Terminated,
+)
 from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH
 from onejob.wire.errors import ApiError
 from onejob.wire.requests import WriteOptions
@@ -33,13 +45,14 @@ Step = Callable[[Key, Doc], Op]
 GENERATED = re.compile(r"(job-|Prefix)[a-z0-9]{5}")
 ANYBODY = WriteOptions(field_manager="test", field_validation="Strict")
 TRACKED = "batch.kubernetes.io/job-tracking"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class OneByOne(LocalClient):
     """Client that evaluates each write by itself."""
 
-    def _stage_run(self, op: Op) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        return self._stage_singly
+    def _stage_run(self, op_type: type[Op], ops: Sequence[Any]) -> Any:
+        return [self._stage_singly(op) for op in ops]
 
     def _stage_patch(self, op: Patch) -> Any:
         target = self._target(op.key, op.subresource)
@@ -140,6 +153,35 @@ def report(status: Doc) -> Step:
     )
 
 
+def typed_report(phase: str) -> Step:
+    """Return a status patch as the node agent hands it to a client in the server's process."""
+    condition = ConditionReport(
+        type="Ready", status="False", reason="PodCompleted", last_transition_time=NOON
+    )
+    other = replace(condition, type="Initialized", status="True", reason="" if phase else None)
+    container = ContainerReport(
+        name="c",
+        image="busybox",
+        image_id="",
+        restart_count=0,
+        ready=False,
+        started=False,
+        state=State(terminated=Terminated(exit_code=0, reason="Completed")),
+        last_state=State(),
+    )
+    status = PodReport(
+        phase=phase,
+        pod_ips=(IpReport(ip="127.0.0.1"),),
+        conditions=(other, condition),
+        container_statuses=(container,) if phase == "Succeeded" else (),
+    )
+    return lambda key, pod: Patch(
+        key,
+        PodStatusPatch(metadata=PodPrecondition(uid=pod["metadata"]["uid"]), status=status),
+        subresource="status",
+    )
+
+
 def put(change: Callable[[Doc], Any], subresource: str = "") -> Step:
     def step(key: Key, document: Doc) -> Op:
         change(document)
@@ -229,6 +271,7 @@ _statuses = st.fixed_dictionaries(
 )
 _pod_steps = st.one_of(
     st.builds(report, _statuses),
+    st.builds(typed_report, st.sampled_from(["", "Running", "Succeeded"])),
     st.sampled_from(
         [
             free,

@@ -257,10 +257,10 @@ class RecordingClient:
                 if error:
                     raise error
                 return Written(0, b"{}")
-            case Patch(key, body, "merge", "status"):
+            case Patch(key, _, "merge", "status"):
                 if "statusUpdates" not in self._case["expected"]:
                     raise not_found(key.resource, key.name)
-                status = msgspec.json.decode(body)["status"]
+                status = msgspec.json.decode(op.body)["status"]
                 self.status_updates.append({k: v for k, v in status.items() if v is not None})
                 return Written(0, b"{}")
             case _:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from onejob.api.service import Service
-from onejob.client.base import Create, Delete, Op, Patch, Written
+from onejob.client.base import Create, Delete, Op, Patch, Result, Written
 from onejob.client.local import LocalClient
 from onejob.informers.cache import Delta
 from onejob.objects.cronjob import read_cronjob
@@ -18,7 +18,6 @@ from onejob.objects.job import Job
 from onejob.objects.meta import CRONJOBS, JOBS, Key
 from onejob.planning.cronjob.documents import SCHEDULED_AT_ANNOTATION, slot_of
 from onejob.wire.errors import ApiError, Conflict, InsufficientStorage, InternalError
-from onejob.wire.requests import Outcome
 from tests import build
 from tests.controllers.housekeeping import TEMPLATE, House, LateWatch, a_house
 
@@ -497,7 +496,7 @@ class RefusesStatus(LocalClient):
 
     refusals = 3
 
-    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         (op,) = ops
         if isinstance(op, Patch) and b'"status"' in op.body and self.refusals:
             self.refusals -= 1
@@ -546,13 +545,13 @@ class RollsBack(LocalClient):
     staged_job = False
     lost = False
 
-    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         (op,) = ops
         self.staged_job |= isinstance(op, Create) and op.resource == JOBS
         if not self.staged_job or self.lost:
             return super().stage_many(ops)
         document = with_uid(op.document) if isinstance(op, Create) else b"{}"
-        return [Outcome(201, document, 10**9)]
+        return [Written(10**9, document)]
 
     async def durable(self, revision: int) -> None:
         if revision >= 10**9 and not self.lost:

@@ -81,7 +81,7 @@ def test_page_is_built_from_its_sources() -> None:
 
 
 def test_page_is_small() -> None:
-    assert ARCHIVE.stat().st_size < 250_000
+    assert ARCHIVE.stat().st_size < 280_000
 
 
 def test_page_names_no_other_site() -> None:

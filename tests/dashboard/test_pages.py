@@ -11,7 +11,7 @@ import pytest
 
 from onejob.testing import OnejobNamespace, OnejobServer
 from tests.dashboard.support import Browser
-from tests.ui.demo import a_cronjob, a_job, a_task, a_workflow
+from tests.ui.demo import a_cronjob, a_job, a_task, a_workflow, sweep
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +252,34 @@ def test_rerun_creates_job_of_failed_indexes(
     assert last["documents"][0]["metadata"]["annotations"]["onejob.dev/rerun-indexes"] == "2"
     for wrong in ("3", "-1", "x"):
         assert signed_in.ask("GET", f"{path}?fromIndex={wrong}")[0] == 400
+
+
+def test_results_continue_those_of_the_job_that_was_rerun(
+    signed_in: Browser, namespace: OnejobNamespace
+) -> None:
+    sweep(namespace)
+    path = f"/ui/api/jobs/{namespace.name}"
+    _, found = signed_in.ask("GET", f"{path}/sweep/results")
+    assert (found["parameters"], found["columns"]) == (["seed", "lr"], ["loss"])
+    assert [row["state"] for row in found["rows"]] == [*["Succeeded"] * 3, "Failed"]
+    assert [row["values"] for row in found["rows"]] == [["9"], ["5"], ["1"], [""]]
+    _, rest = signed_in.ask("GET", f"{path}/sweep/rerun?failedOnly=true")
+    for document in rest["documents"]:
+        namespace.create(document)
+    namespace.wait_for_job("sweep-rerun-1")
+    _, again = signed_in.ask("GET", f"{path}/sweep-rerun-1/results")
+    assert [row["params"] for row in again["rows"]] == [row["params"] for row in found["rows"]]
+    assert [row["attempts"] for row in again["rows"]] == [1, 1, 1, 2]
+    assert again["complete"]
+    # Kept results are not for users who may not read the parameters.
+    for verb, resource in (("get", "jobs"), ("list", "pods")):
+        rule = {"apiGroups": ["", "batch"], "resources": [resource], "verbs": [verb]}
+        _allow(namespace, "frank", rule)
+    frank = {"Impersonate-User": "frank"}
+    status, answer = signed_in.ask("GET", f"{path}/sweep-rerun-1/results", headers=frank)
+    assert (status, "configmaps" in answer["message"]) == (403, True)
+    status, text = signed_in.ask("GET", f"{path}/sweep/results?format=csv")
+    assert (status, text.split(b"\n")[4].startswith(b"3,3,2,Failed,3,")) == (200, True)
 
 
 def test_a_rerun_shows_no_config_map_that_one_may_not_read(

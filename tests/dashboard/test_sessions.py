@@ -13,6 +13,7 @@ from onejob.dashboard.sessions import (
     Sessions,
     cookie_name,
     read_cookie,
+    read_session_key,
     set_cookie,
 )
 
@@ -138,3 +139,13 @@ def test_servers_on_one_host_do_not_share_a_cookie() -> None:
 def test_the_cookie_is_for_our_page_alone() -> None:
     attributes = set_cookie("__Host-onejob-1", "s", 60).decode().split("; ")[1:]
     assert set(attributes) == {"Path=/", "Max-Age=60", "HttpOnly", "Secure", "SameSite=Strict"}
+
+
+def test_key_of_a_session_is_read_from_the_header_or_the_subprotocols() -> None:
+    assert read_session_key({}) is None
+    assert read_session_key({b"x-onejob-session": b"k"}) == "k"
+    offered = b"v5.channel.k8s.io, session.onejob.dev.a-B_9, v4.channel.k8s.io"
+    assert read_session_key({b"sec-websocket-protocol": offered}) == "a-B_9"
+    assert read_session_key({b"sec-websocket-protocol": b"v5.channel.k8s.io"}) is None
+    both = {b"x-onejob-session": b"k", b"sec-websocket-protocol": offered}
+    assert read_session_key(both) == "k"

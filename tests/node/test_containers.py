@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from onejob.client.base import Patch
-from onejob.node.images import Images
+from onejob.node.images import NON_ROOT_USER, Images
 from onejob.objects.meta import NODES, Key
 from onejob.objects.pod_spec import Container, VolumeMount
 from tests.node.support import (
@@ -209,6 +209,23 @@ def test_image_map_leaves_programs_of_the_host_alone(tmp_path: Path) -> None:
     images = Images({"example.com/echo": ["echo", "mapped"]})
     present = a_pod(image="example.com/echo:1.0", command=["/bin/echo", "own"], args=["given"])
     assert output_of(tmp_path, present, images=images) == "own given\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a container as another user")
+@pytest.mark.parametrize(
+    ("context", "user"),
+    [
+        ({"runAsNonRoot": True}, str(NON_ROOT_USER)),
+        ({"runAsNonRoot": True, "runAsUser": 1234}, "1234"),
+        ({}, "0"),
+    ],
+)
+def test_mapped_image_without_root_has_a_user(
+    tmp_path: Path, context: dict[str, Any], user: str
+) -> None:
+    images = Images({"example.com/id": ["id"]})
+    pod = with_spec(a_pod(image="example.com/id", args=["-u"]), securityContext=context)
+    assert output_of(tmp_path, pod, images=images) == f"{user}\n"
 
 
 def test_program_in_a_volume_is_never_replaced() -> None:

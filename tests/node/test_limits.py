@@ -19,6 +19,7 @@ from onejob.node.runtime import AttemptRef
 from onejob.objects.meta import PODS
 from tests import build
 from tests.build import container, creation
+from tests.node.limits_support import needs_groups
 from tests.node.support import needs_pid_namespaces
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,17 +28,6 @@ LIMITS = ContainerLimits(memory_bytes=64 << 20, cpu_milli=500)
 
 #: Allocates memory step by step and touches all of it; not endlessly, in case nothing stops it.
 EATER = "x = []\nfor n in range(300): x.append(bytearray(b'x' * 1048576))"
-
-
-def _problem() -> str:
-    found = ControlGroups.find(Path("/onejob-tests"), datetime.now(UTC))  # noqa: TID251
-    found.remove_all()
-    return found.problem
-
-
-needs_groups = pytest.mark.skipif(
-    bool(_problem()), reason=f"control groups cannot be written here: {_problem()}"
-)
 
 
 # --- on a tree of plain files ---------------------------------------------------------------

@@ -19,6 +19,7 @@ from onejob.node.agent.pod_events import (
     BindingWritten,
     FreeRoom,
     HookDone,
+    LimitsChanged,
     PlacedHere,
     PodDeleted,
     PodEffect,
@@ -26,6 +27,7 @@ from onejob.node.agent.pod_events import (
     PodSeen,
     Reconcile,
     RequestStatusWrite,
+    ResizeDecided,
     SetTimer,
     StartContainer,
     StatusRefused,
@@ -58,7 +60,7 @@ from onejob.node.runtime import (
     Warned,
 )
 from onejob.objects.pod import read_pod
-from onejob.objects.pod_spec import NodePod, read_node_pod
+from onejob.objects.pod_spec import NodePod, Resources, read_node_pod
 from onejob.objects.pod_status import PodReport
 from onejob.planning.pod.lifecycle import Exit
 from onejob.planning.pod.status import NodeFacts
@@ -171,6 +173,8 @@ EVENTS: Mapping[str, PodEvent] = {
     "taken over": Adopted((started(),)),
     "hook done": HookDone("c", 0, NOON, ok=True),
     "probed": Probed("c", 0, ready=False),
+    "resize decided": ResizeDecided(1),
+    "limits changed": LimitsChanged("c", 0, Resources()),
     "reconcile": Reconcile(),
     "status taken": StatusTaken(),
     "status written": StatusWritten(WRITTEN),
@@ -355,6 +359,22 @@ TABLE: Mapping[str, Mapping[Phase, str]] = {
         "waiting": IGNORED,
         "binding": IGNORED,
         "running": "running ReconcileSoon",
+        "finishing": IGNORED,
+        "ended": IGNORED,
+    },
+    "resize decided": {
+        "unknown": IGNORED,
+        "waiting": IGNORED,
+        "binding": IGNORED,
+        "running": IGNORED,
+        "finishing": IGNORED,
+        "ended": IGNORED,
+    },
+    "limits changed": {
+        "unknown": IGNORED,
+        "waiting": IGNORED,
+        "binding": IGNORED,
+        "running": IGNORED,
         "finishing": IGNORED,
         "ended": IGNORED,
     },

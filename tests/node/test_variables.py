@@ -56,6 +56,15 @@ def test_service_variables_include_host_ports_and_links() -> None:
     }
 
 
+def test_service_without_address_has_the_ports_of_its_pods() -> None:
+    ports = ({"name": "a", "port": 443, "targetPort": 9443}, {"name": "b", "port": 80})
+    named = {"name": "c", "port": 81, "targetPort": "web"}
+    found = variables(a_service("hook", *ports, named))
+    assert found["HOOK_SERVICE_PORT"] == "9443"
+    assert found["HOOK_PORT_443_TCP"] == "tcp://127.0.0.1:9443"
+    assert (found["HOOK_SERVICE_PORT_B"], found["HOOK_SERVICE_PORT_C"]) == ("80", "81")
+
+
 def test_a_service_without_an_address_is_where_the_node_is_and_a_headless_one_nowhere() -> None:
     plain = a_service("plain", {"port": 80})
     headless = a_service("headless", {"port": 80}, clusterIP="None")

@@ -2,6 +2,7 @@
 
 from onejob.objects.meta import Condition
 from onejob.objects.pod_spec import Container, NodePod, NodePodSpec, NodePodStatus, ReadinessGate
+from onejob.objects.pod_status import ConditionReport
 from onejob.planning.pod.lifecycle import ContainerSeen, plan_pod
 from onejob.planning.pod.status import NodeFacts, report
 from onejob.virtual_time import NOON
@@ -17,6 +18,7 @@ def readiness(*conditions: Condition) -> tuple[str, str]:
         pod, seen, plan, now=NOON, started_at=NOON, facts=NodeFacts("process"), before={}
     )
     (ready,) = [each for each in status.conditions if each.type == "Ready"]
+    assert isinstance(ready, ConditionReport)
     return ready.status, ready.reason or ""
 
 

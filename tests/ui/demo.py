@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from onejob.cli.known_kinds import KnownKinds
+from onejob.cli.manifests.job_from_command import CommandJob, job_document
+from onejob.cli.manifests.params import add_parameters
 from onejob.cli.sources.base import ApiRequest, path_of
 from onejob.cli.sources.discovery import discovered
 from onejob.cli.sources.http_api import open_http_api
@@ -175,6 +177,20 @@ def fill(namespace: OnejobNamespace) -> None:
     namespace.create(a_cronjob("heartbeat", "*/5 * * * *", "true", suspend=True))
     for job in (*done, *failed):
         namespace.wait_for_job(job["metadata"]["name"])
+
+
+def sweep(namespace: OnejobNamespace, name: str = "sweep") -> None:
+    """Create a sweep of four rows, of which the last fails; wait for its end."""
+    rows = [{"seed": seed, "lr": 10 // (seed + 1)} for seed in range(4)]
+    script = (
+        'test "$seed" != 3 || { echo diverged; exit 3; }; '
+        """echo "{\\"loss\\": $((9 - seed * 4))}" > "$ONEJOB_RESULT\""""
+    )
+    command = ("sh", "-c", script)
+    job = job_document(CommandJob(command, name=name, parallelism=4, indexed=True, retries=0), {})
+    namespace.create(add_parameters(job, rows, command))
+    namespace.create(job)
+    namespace.wait_for_job(name)
 
 
 def fill_workflows(namespace: OnejobNamespace) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from onejob.testing import OnejobServer
+from onejob.testing import OnejobNamespace, OnejobServer
 from tests.ui.browsers import launch
-from tests.ui.demo import fill, fill_workflows, sign_in_address
+from tests.ui.demo import fill, fill_workflows, sign_in_address, sweep
 from tests.ui.states import LONG_NAME, fill_states, report_indexes
 
 _PAGES = {
@@ -22,6 +22,9 @@ _PAGES = {
     "job": "#/jobs/{ns}/render",
     "job-failed": "#/jobs/{ns}/train",
     "job-backoff": "#/jobs/{ns}/crawl-news",
+    "results": "#/jobs/{ns}/sweep?tab=results",
+    "pod": "#/resources/v1/pods/{ns}/{pod}",
+    "terminal": "#/resources/v1/pods/{ns}/{pod}?tab=terminal",
     "pods": "#/jobs/{ns}/train?tab=pods",
     "logs": "#/jobs/{ns}/render?tab=logs",
     "yaml": "#/jobs/{ns}/train?tab=yaml",
@@ -76,21 +79,28 @@ def main(folder: Path, only: set[str]) -> None:
         server = OnejobServer(Path(place))
         try:
             namespace = server.new_namespace()
-            _take(server, namespace.name, folder, only, _EMPTY)
+            _take(server, namespace, folder, only, _EMPTY)
             fill(namespace)
             fill_workflows(namespace)
-            _take(server, namespace.name, folder, only, _PAGES)
+            sweep(namespace)
+            _take(server, namespace, folder, only, _PAGES)
             fill_states(namespace)
             report_indexes(namespace)
-            _take(server, namespace.name, folder, only, _STATES)
+            _take(server, namespace, folder, only, _STATES)
             namespace.close()
         finally:
             server.stop()
 
 
 def _take(
-    server: OnejobServer, namespace: str, folder: Path, only: set[str], pages: dict[str, str]
+    server: OnejobServer,
+    namespace: OnejobNamespace,
+    folder: Path,
+    only: set[str],
+    pages: dict[str, str],
 ) -> None:
+    pods = (pod["metadata"]["name"] for pod in namespace.list("pods"))
+    names = {"ns": namespace.name, "pod": next((p for p in pods if p.startswith("render-")), "")}
     wanted = {name: page for name, page in pages.items() if not only or name in only}
     if not wanted:
         return
@@ -109,7 +119,7 @@ def _take(
                 page.goto(sign_in_address(server.kubeconfig, server))
                 page.get_by_role("heading", name="Overview").wait_for()
                 for name, address in wanted.items():
-                    page.goto(f"{server.url}/ui/{address.format(ns=namespace)}")
+                    page.goto(f"{server.url}/ui/{address.format(**names)}")
                     page.wait_for_timeout(1500)
                     page.screenshot(path=folder / f"{name}-{size}-{scheme}.png")
                 if pages is _EMPTY:

@@ -1,40 +1,18 @@
 """Layout of the graph of tasks: the page's own functions, evaluated by Node.js."""
 
 import itertools
-import json
 import random
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-UI = Path(__file__).resolve().parents[2] / "ui"
+from tests.ui.page_modules import call_all
+
 _SIZE = {"boxWidth": 100, "boxHeight": 40, "layerGap": 50, "boxGap": 10, "down": False}
-#: Compiles the module with the page's own TypeScript, and evaluates calls of it.
-_EVALUATE = """
-const [folder, calls] = process.argv.slice(1);
-const { readFileSync } = await import("node:fs");
-const { createRequire } = await import("node:module");
-const typescript = createRequire(folder + "/package.json")("typescript");
-const source = readFileSync(folder + "/src/lib/graph-layout.ts", "utf8");
-const options = { compilerOptions: { module: "ESNext", target: "ES2022" } };
-const text = typescript.transpileModule(source, options).outputText;
-const made = await import("data:text/javascript," + encodeURIComponent(text));
-console.log(JSON.stringify(JSON.parse(calls).map(([name, ...values]) => made[name](...values))));
-"""
 
 
 def _evaluate(*calls: list[Any]) -> list[Any]:
-    node = shutil.which("node")
-    if node is None or not (UI / "node_modules/typescript").is_dir():
-        pytest.skip("Node.js or TypeScript is not installed: make ui-check")
-    command = [node, "--input-type=module", "-e", _EVALUATE, str(UI), json.dumps(calls)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    results: list[Any] = json.loads(done.stdout)
-    return results
+    return call_all("graph-layout", *calls)
 
 
 def _tasks(graph: dict[str, str], last: str = "") -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from tests.ui.demo import (
     delete_pod,
     limits,
     sign_in_address,
+    sweep,
 )
 
 Open = Callable[[str], Page]
@@ -290,6 +291,33 @@ def test_a_job_is_run_once_more(open_dashboard: Open, namespace: OnejobNamespace
     assert namespace.logs("again-rerun-2") == "index 2\n"
 
 
+def test_results_of_a_sweep_are_sorted_filtered_and_saved_as_csv(
+    open_dashboard: Open, namespace: OnejobNamespace, downloads: Path
+) -> None:
+    sweep(namespace)
+    page = open_dashboard(f"/jobs/{namespace.name}/sweep")
+    page.get_by_role("link", name="Results").click()
+    table = page.get_by_role("table", name="Results")
+    rows = table.locator("tbody tr")
+    expect(rows).to_have_count(4)
+    expect(page.get_by_text("4 rows, 1 failed, 3 succeeded")).to_be_visible()
+    table.get_by_role("button", name="loss").click()
+    # By value, not as text; a row without a result comes first.
+    expect(rows.nth(0)).to_contain_text("Failed")
+    expect(rows.nth(1)).to_contain_text(re.compile(r"Succeeded.*1$"))
+    expect(rows.nth(3)).to_contain_text(re.compile(r"Succeeded.*9$"))
+    page.get_by_label("Filter by state").select_option("Failed")
+    expect(rows).to_have_count(1)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download CSV").click()
+    saved.value.save_as(downloads / "sweep.csv")
+    lines = (downloads / "sweep.csv").read_text().splitlines()
+    assert lines[0].startswith("index,seed,lr,state,exit,seconds,cpu_seconds,peak_memory_bytes")
+    assert lines[4].startswith("3,3,2,Failed,3,")
+    page.get_by_role("link", name="Pod of index 3").click()
+    expect(page.get_by_role("heading", name=re.compile("sweep-3"))).to_be_visible()
+
+
 def test_an_empty_list_has_a_next_step(open_dashboard: Open, namespace: OnejobNamespace) -> None:
     page = open_dashboard(f"/jobs?namespace={namespace.name}")
     page.get_by_role("link", name="Create the first Job").click()
@@ -376,6 +404,69 @@ def test_overview_has_no_alarm_for_a_manual_job(
     page.goto(page.url.partition("#")[0] + f"#/?namespace={namespace.name}")
     wrong = page.get_by_role("region", name="What is wrong right now")
     expect(wrong).to_contain_text("there are no warnings about CronJobs")
+
+
+# --- one Pod --------------------------------------------------------------------------------
+
+
+def test_pod_page_shows_containers_events_usage_and_logs(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_job("steps", "echo begun; sleep 600"))
+    page = open_dashboard(f"/jobs/{namespace.name}/steps")
+    usage = page.get_by_role("region", name="Usage over time")
+    expect(usage.get_by_role("img", name=re.compile("Memory.*iB, at most"))).to_be_visible()
+    page.get_by_role("link", name="Pods", exact=True).click()
+    page.get_by_role("table", name="Pods").get_by_role("link", name=re.compile("^steps-")).click()
+    expect(page.get_by_role("heading", name=re.compile("^steps-"))).to_be_visible()
+    containers = page.get_by_role("table", name="Containers")
+    expect(containers.get_by_role("row", name=re.compile("main"))).to_contain_text("Running")
+    expect(page.get_by_role("region", name="Events")).to_be_visible()
+    expect(usage.get_by_role("img", name=re.compile("CPU in cores"))).to_be_visible()
+    page.get_by_role("link", name="Logs of main").click()
+    expect(page.get_by_role("log")).to_contain_text("begun")
+    page.get_by_role("link", name="YAML").click()
+    expect(page.get_by_role("textbox", name="YAML of Pod")).to_contain_text("restartPolicy")
+
+
+def test_terminal_runs_a_shell_and_leaves_keys_to_it(
+    open_dashboard: Open, namespace: OnejobNamespace
+) -> None:
+    namespace.create(a_job("open", "sleep 600"))
+    page = open_dashboard(f"/jobs/{namespace.name}/open?tab=pods")
+    page.get_by_role("table", name="Pods").get_by_role("link", name=re.compile("^open-")).click()
+    page.get_by_role("link", name="Terminal").click()
+    field = page.get_by_role("textbox", name="Terminal in container main")
+    expect(field).to_be_focused()
+    screen = page.locator(".terminal")
+    page.keyboard.type("echo $((6 * 7)) jx; tty\n")
+    expect(screen).to_contain_text("42 jx")
+    expect(screen).to_contain_text("/dev/pts/")
+    expect(page.get_by_role("log", name="Output of the terminal")).to_contain_text("42 jx")
+    page.keyboard.type("sleep 600\n")
+    page.keyboard.press("Control+c")
+    page.keyboard.type("exit 3\n")
+    expect(page.get_by_role("alert")).to_contain_text("exit code 3")
+    # Keys were for the shell: no dialog of the page has opened.
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    field.press("Shift+Tab")
+    expect(page.get_by_role("button", name="Start again")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(field).to_be_focused()
+    page.keyboard.type("stty size\n")
+    expect(screen).to_contain_text(re.compile(r"\d\d 1\d\d"))
+
+
+def test_terminal_needs_a_running_container_and_permission(
+    open_dashboard: Open, demo: OnejobNamespace
+) -> None:
+    pod = next(
+        one["metadata"]["name"]
+        for one in demo.list("pods")
+        if one["metadata"]["name"].startswith("import-orders")
+    )
+    page = open_dashboard(f"/resources/v1/pods/{demo.name}/{pod}?tab=terminal")
+    expect(page.get_by_text("No container is running")).to_be_visible()
 
 
 # --- cronjobs -------------------------------------------------------------------------------

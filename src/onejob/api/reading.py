@@ -342,9 +342,20 @@ def _chunks(batch: Sequence[Change]) -> Iterator[Sequence[Change]]:
 
 
 def _all_events(batch: Sequence[Change]) -> Sequence[WatchEvent]:
-    if not any(change.value is None for change in batch):
-        return [_shown(change) for change in batch]
-    return _events(batch, None, None)
+    # Without selectors, each creation and update is one event: the most frequent case.
+    events = [
+        WatchEvent(
+            "ADDED" if change.previous is None else "MODIFIED",
+            change.key,
+            change.revision,
+            change.value,
+            change.quiet,
+            None if change.finalizers is None else (change.finalizers, change.previous_revision),
+        )
+        for change in batch
+        if change.value is not None
+    ]
+    return events if len(events) == len(batch) else _events(batch, None, None)
 
 
 def _events(
@@ -357,14 +368,6 @@ def _events(
         if only_name is None or change.key.name == only_name
         for event in _served(change, matches)
     ]
-
-
-def _shown(change: Change) -> WatchEvent:
-    """Return the event of a creation or update for a watcher without selectors: the most frequent
-    case."""
-    assert change.value is not None
-    seen: EventType = "ADDED" if change.previous is None else "MODIFIED"
-    return WatchEvent(seen, change.key, change.revision, change.value, change.quiet)
 
 
 def _served(change: Change, matches: Matcher | None) -> Sequence[WatchEvent]:

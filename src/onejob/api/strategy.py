@@ -89,6 +89,14 @@ class Strategy(Protocol):
 
     def validate_status_update(self, new: Document, old: Document) -> list[FieldError]: ...
 
+    def prepare_resize(self, new: Document, old: Document) -> None:
+        """Copy everything except resources from `old`: for the subresource `resize`.
+
+        Called before the changes are attributed to their manager.
+        """
+
+    def validate_resize(self, new: Document, old: Document) -> list[FieldError]: ...
+
     def selectable_fields(self, doc: Document) -> Mapping[str, str]:
         """Return field selector values by label, beyond metadata.name and metadata.namespace."""
 

@@ -7,7 +7,7 @@ one counter increment each.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from onejob.client.base import (
@@ -30,7 +30,7 @@ from onejob.objects.meta import Key
 from onejob.planning.rbac.rules import AccessAttributes
 from onejob.wire.errors import ApiError, Forbidden
 from onejob.wire.registry import KindRegistry
-from onejob.wire.requests import Outcome, User
+from onejob.wire.requests import User
 
 if TYPE_CHECKING:
     from onejob.prometheus import Series
@@ -154,17 +154,30 @@ class AuthorizedClient:
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         allowed, asked, refused = self._authorize(ops)
         results = await self._client.write_many(allowed)
+        return self._merged(allowed, asked, results, refused)
+
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        """Validate writes and stage them; return one result each, in order."""
+        allowed, asked, refused = self._authorize(ops)
+        return self._merged(allowed, asked, self._client.stage_many(allowed), refused)
+
+    def _merged(
+        self,
+        allowed: Sequence[Op],
+        asked: Sequence[_Requests],
+        results: Sequence[Result],
+        refused: Mapping[int, ApiError],
+    ) -> Sequence[Result]:
+        """Count the results of the allowed writes, and return them with the refusals."""
         for op, requests, result in zip(allowed, asked, results, strict=True):
             requests.add(result.code if isinstance(result, ApiError) else code_of(op))
-        return _merged(refused, results, len(ops)) if refused else results
-
-    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
-        """Validate writes and stage them; return one outcome each, in order."""
-        allowed, asked, refused = self._authorize(ops)
-        outcomes = self._client.stage_many(allowed)
-        for requests, outcome in zip(asked, outcomes, strict=True):
-            requests.add(outcome.code)
-        return _merged(refused, outcomes, len(ops)) if refused else outcomes
+        if not refused:
+            return results
+        following = iter(results)
+        return [
+            refused[place] if place in refused else next(following)
+            for place in range(len(allowed) + len(refused))
+        ]
 
     async def close(self) -> None:
         await self._client.close()
@@ -227,12 +240,6 @@ class AuthorizedClient:
                 f'"{full}" in API group "{group}" at the cluster scope'
             )
         return requests
-
-
-def _merged(refused: Mapping[int, ApiError], rest: Iterable[T], count: int) -> "list[T | ApiError]":
-    """Return the results of `count` requests: the refusals at their places, the rest in order."""
-    following = iter(rest)
-    return [refused[place] if place in refused else next(following) for place in range(count)]
 
 
 def verb_of(op: type[Op]) -> str:

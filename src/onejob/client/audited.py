@@ -19,7 +19,7 @@ from onejob.metrics import Metrics
 from onejob.objects.meta import Key
 from onejob.wire.errors import ApiError
 from onejob.wire.registry import KindRegistry
-from onejob.wire.requests import Outcome, User
+from onejob.wire.requests import User
 
 _AGENT: Final = b"onejob (in process)"
 _JSON: Final = b"application/json"
@@ -39,9 +39,8 @@ class AuditedClient(AuthorizedClient):
     ) -> None:
         super().__init__(client, user, rights, kinds, metrics)
         self._auditor = auditor
-        #: Staged writes not known to be on disk yet: revision, audit record and outcome, oldest
-        #: first.
-        self._staged: list[tuple[int, AuditedRequest, Outcome]] = []
+        #: Staged writes not known to be on disk yet, with their audit records, oldest first.
+        self._staged: list[tuple[Op, AuditedRequest, Written]] = []
         self.durable = self._durable
 
     async def get(self, key: Key) -> bytes:
@@ -100,18 +99,18 @@ class AuditedClient(AuthorizedClient):
                 audited.complete(code_of(op), result.document, _JSON)
         return results
 
-    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
-        outcomes: list[Outcome | ApiError] = []
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        results: list[Result] = []
         for op in ops:
             # One by one, so that the annotations of each are in its own record.
             audited = self._begin_write(op)
-            (outcome,) = super().stage_many((op,))
-            outcomes.append(outcome)
-            if isinstance(outcome, ApiError):
-                _fail(audited, outcome)
+            (result,) = super().stage_many((op,))
+            results.append(result)
+            if isinstance(result, ApiError):
+                _fail(audited, result)
             else:
-                self._staged.append((outcome.revision, audited, outcome))
-        return outcomes
+                self._staged.append((op, audited, result))
+        return results
 
     async def _durable(self, revision: int) -> None:
         """Wait until a revision is durable, then record the staged writes up to it.
@@ -131,15 +130,15 @@ class AuditedClient(AuthorizedClient):
         Each write is awaited separately, because the rollback of a commit does not affect writes
         that were on disk before.
         """
-        ended = [entry for entry in self._staged if entry[0] <= revision]
-        self._staged = [entry for entry in self._staged if entry[0] > revision]
-        for own_revision, audited, outcome in ended:
+        ended = [entry for entry in self._staged if entry[2].revision <= revision]
+        self._staged = [entry for entry in self._staged if entry[2].revision > revision]
+        for op, audited, written in ended:
             try:
-                await self._client.durable(own_revision)
+                await self._client.durable(written.revision)
             except ApiError as error:
                 _fail(audited, error)
             else:
-                audited.complete(outcome.code, outcome.document, _JSON)
+                audited.complete(code_of(op), written.document, _JSON)
 
     def _begin_write(self, op: Op) -> AuditedRequest:
         """Return the audit record of a write."""

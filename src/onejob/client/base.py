@@ -12,10 +12,12 @@ import msgspec
 from msgspec import Struct
 
 from onejob.objects.meta import Key
+from onejob.objects.pod_status import PodStatusPatch
 from onejob.wire.errors import ApiError
 from onejob.wire.requests import EventType as EventType
 from onejob.wire.requests import Variation
 from onejob.wire.requests import WatchEvent as WatchEvent
+from onejob.wire.requests import Written as Written
 
 PatchType: TypeAlias = Literal["json", "merge", "strategic", "apply"]
 Propagation: TypeAlias = Literal["", "Background", "Foreground", "Orphan"]
@@ -52,9 +54,19 @@ class Replace(msgspec.Struct, frozen=True, gc=False):
 
 class Patch(msgspec.Struct, frozen=True, gc=False):
     key: Key
-    body: bytes
+    #: The patch, or the value that it is encoded from.
+    content: bytes | PodStatusPatch
     type: PatchType = "strategic"
     subresource: str = ""
+
+    @property
+    def body(self) -> bytes:
+        """The encoded patch; a value is encoded by each call.
+
+        A client in the server's process needs no encoded patch.
+        """
+        content = self.content
+        return content if type(content) is bytes else msgspec.json.encode(content)
 
 
 class Delete(msgspec.Struct, frozen=True, gc=False):
@@ -81,35 +93,6 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
 
 Op: TypeAlias = Create | Replace | Patch | Delete | Bind | Evict
 
-
-class Written(msgspec.Struct, frozen=True, gc=False):
-    """Result of a successful write.
-
-    A cache that has reached `revision` includes the write. Over HTTP, the revision of a Bind, an
-    Evict or an immediate Delete may be that of a later write. `document` is the object as stored;
-    for a Delete that removed it at once, its last version. It may be empty over HTTP.
-    """
-
-    revision: int
-    document: bytes
-    #: Name of a created object, if it is known without decoding the document.
-    created_name: str = ""
-
-    @property
-    def name(self) -> str:
-        """Name of the object."""
-        return self.created_name or _read_name(self.document).metadata.name
-
-
-class _NamedMeta(msgspec.Struct):
-    name: str
-
-
-class _Named(msgspec.Struct):
-    metadata: _NamedMeta
-
-
-_read_name = msgspec.json.Decoder(_Named).decode
 
 Result: TypeAlias = Written | ApiError
 

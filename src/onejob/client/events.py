@@ -151,8 +151,15 @@ class EventRecorder:
         moment = self._clock.monotonic()
         similar = self._similar_to(what, type_, reason, moment)
         allowance = self._allowance(what, moment)
+        uid, known = what.uid or what.name, similar.messages
+        combined = _Identity(uid, type_, reason, _COMBINED)
         for message in messages:
-            same, message = _identify(similar, what, type_, reason, message)
+            if len(known) < _SIMILAR_LIMIT - 1:
+                known.add(message)
+            if message in known:
+                same = _Identity(uid, type_, reason, message)
+            else:
+                same, message = combined, _COMBINED + message
             written = self._written.get(same)
             if written is not None:
                 # An occurrence that is not written now is included in the count of the next one
@@ -269,17 +276,6 @@ class EventRecorder:
         """Return the source of all Events."""
         source = {"component": self._component}
         return {**source, "host": self._host} if self._host else source
-
-
-def _identify(
-    similar: _Similar, what: About, type_: str, reason: str, message: str
-) -> tuple[_Identity, str]:
-    """Return the deduplication key of an Event, and the message to store."""
-    uid = what.uid or what.name
-    if message in similar.messages or len(similar.messages) < _SIMILAR_LIMIT - 1:
-        similar.messages.add(message)
-        return _Identity(uid, type_, reason, message), message
-    return _Identity(uid, type_, reason, _COMBINED), _COMBINED + message
 
 
 def _creation(source: dict[str, str], same: _Identity, due: _Due) -> Create:

@@ -30,6 +30,7 @@ from onejob.client.base import (
 from onejob.objects.meta import PODS, Key
 from onejob.store.base import DamagedDocument
 from onejob.wire.errors import ApiError
+from onejob.wire.registry import KindRegistry
 from onejob.wire.requests import (
     DeleteOptions,
     ListOptions,
@@ -41,7 +42,8 @@ from onejob.wire.requests import (
 
 log = logging.getLogger(__name__)
 
-_Staged: TypeAlias = Outcome | ApiError | DamagedDocument
+#: Results in which damaged objects are not described to clients yet.
+_Staged: TypeAlias = list[Written | ApiError | DamagedDocument]
 
 _TRUSTED = WriteOptions(trusted=True)
 
@@ -96,8 +98,13 @@ class LocalClient:
             return Written(outcome.revision, outcome.document)
         if isinstance(op, Patch) and len(op.body) > INLINE_BYTES:
             return await self._write_large(op)
-        outcome = await self._service.decided(lambda: self.stage(op))
-        return Written(outcome.revision, outcome.document)
+        try:
+            written = self.stage(op)
+        except ApiError:
+            await self._service.settled()
+            raise
+        await self._service.durable(written.revision)
+        return written
 
     async def _write_large(self, op: Patch) -> Written:
         """Apply a large patch, like one that drops thousands of owners, off the event loop."""
@@ -232,58 +239,52 @@ class LocalClient:
     async def durable(self, revision: int) -> None:
         await self._service.durable(revision)
 
-    def stage(self, op: Op) -> Outcome:
+    def stage(self, op: Op) -> Written:
         """Validate a write and stage it; it is neither durable nor visible to readers yet."""
-        (outcome,) = self.stage_many((op,))
-        if isinstance(outcome, ApiError):
-            raise outcome
-        return outcome
+        (result,) = self.stage_many((op,))
+        if isinstance(result, ApiError):
+            raise result
+        return result
 
-    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
-        """Validate writes and stage them; return one outcome each, in order.
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        """Validate writes and stage them; return one result each, in order.
 
         Consecutive writes of one kind are evaluated together where that saves work.
         """
         # The last versions of deleted objects have mostly left memory: read them all at once.
         self._service.store.warm([op.key for op in ops if type(op) is Delete])
-        outcomes: list[_Staged] = []
-        for stage_run, run in groupby(ops, self._stage_run):
-            outcomes += stage_run(list(run))
+        results: _Staged = []
+        for op_type, run in groupby(ops, type):
+            results += self._stage_run(op_type, list(run))
         kinds = self._service.kinds
         return [
-            storage_read_error(outcome, kinds) if isinstance(outcome, DamagedDocument) else outcome
-            for outcome in outcomes
+            # Not `isinstance`: this is evaluated for each write.
+            result if type(result) is Written else _answered(result, kinds)
+            for result in results
         ]
 
-    def _stage_run(self, op: Op) -> Callable[[Sequence[Any]], Sequence[_Staged]]:
-        """Return the method that stages a run of writes like this one."""
-        if self._trusted:
-            if type(op) is Create and op.resource == PODS and b'"generateName"' in op.body:
-                return self._create_pods
-            if type(op) is Patch and op.key.resource == PODS and op.type == "strategic":
-                return self._patch_statuses if op.subresource else self._patch_pods
-        return self._stage_singly
+    def _stage_run(self, op_type: type[Op], ops: Sequence[Any]) -> _Staged:
+        """Stage writes of one type."""
+        if self._trusted and op_type is Create:
+            pods = [op for op in ops if op.resource == PODS and b'"generateName"' in op.body]
+            if len(pods) == len(ops):
+                return self._writes.create_pods(pods, self._options)
+        elif self._trusted and op_type is Patch:
+            pods = [op for op in ops if op.key.resource == PODS and op.type == "strategic"]
+            if len(pods) == len(ops):
+                return self._writes.patch_pods(pods, self._options)
+        else:
+            pods = []
+        if not pods:
+            return [self._stage_singly(op) for op in ops]
+        return [result for op in ops for result in self._stage_run(op_type, (op,))]
 
-    def _create_pods(self, ops: Sequence[Create]) -> Sequence[_Staged]:
-        results: list[_Staged] = []
-        for namespace, run in groupby(ops, lambda op: op.namespace):
-            results += self._writes.create_pods(namespace, list(run), self._options)
-        return results
-
-    def _patch_pods(self, ops: Sequence[Patch]) -> Sequence[_Staged]:
-        return self._writes.patch_pods("", [(op.key, op.body) for op in ops], self._options)
-
-    def _patch_statuses(self, ops: Sequence[Patch]) -> Sequence[_Staged]:
-        return self._writes.patch_pods("status", [(op.key, op.body) for op in ops], self._options)
-
-    def _stage_singly(self, ops: Sequence[Op]) -> Sequence[_Staged]:
-        results: list[_Staged] = []
-        for op in ops:
-            try:
-                results.append(self._stages[type(op)](op))
-            except (ApiError, DamagedDocument) as error:
-                results.append(error)
-        return results
+    def _stage_singly(self, op: Op) -> Written | ApiError | DamagedDocument:
+        try:
+            outcome = self._stages[type(op)](op)
+        except (ApiError, DamagedDocument) as error:
+            return error
+        return Written(outcome.revision, outcome.document)
 
     def _target(self, key: Key, subresource: str = "") -> Target:
         """Return the target of a request."""
@@ -339,6 +340,11 @@ class LocalClient:
         return evict(self._writes, namespace, name, eviction, self._options, budgets)
 
 
+def _answered(result: Written | ApiError | DamagedDocument, kinds: KindRegistry) -> Result:
+    """Return a result as clients get it."""
+    return storage_read_error(result, kinds) if isinstance(result, DamagedDocument) else result
+
+
 def _eviction(op: Evict) -> dict[str, Any]:
     """Return the body of an eviction."""
     grace = op.grace_seconds
@@ -346,16 +352,12 @@ def _eviction(op: Evict) -> dict[str, Any]:
 
 
 async def stage_all(
-    ops: Sequence[Op], stage_many: Callable[[Sequence[Op]], Sequence[Outcome | ApiError]]
+    ops: Sequence[Op], stage_many: Callable[[Sequence[Op]], Sequence[Result]]
 ) -> list[Result]:
     """Stage many writes with yields to the event loop; return one result each, in order."""
     results: list[Result] = []
     for first in range(0, len(ops), _WRITES_PER_TURN):
         if first:
             await asyncio.sleep(0)
-        for outcome in stage_many(ops[first : first + _WRITES_PER_TURN]):
-            if isinstance(outcome, ApiError):
-                results.append(outcome)
-            else:
-                results.append(Written(outcome.revision, outcome.document, outcome.name))
+        results += stage_many(ops[first : first + _WRITES_PER_TURN])
     return results

@@ -72,9 +72,9 @@ def write_request(op: Op) -> HttpRequest:
         case Replace(key, document, subresource):
             target = _path(*_object_id(key), subresource) + _AS_FIELD_MANAGER
             return HttpRequest("PUT", target, document, _JSON)
-        case Patch(key, body, _, subresource):
-            target = _path(*_object_id(key), subresource) + _AS_FIELD_MANAGER
-            return HttpRequest("PATCH", target, body, content_type_of(op))
+        case Patch():
+            target = _path(*_object_id(op.key), op.subresource) + _AS_FIELD_MANAGER
+            return HttpRequest("PATCH", target, op.body, content_type_of(op))
         case Delete():
             return HttpRequest("DELETE", _path(*_object_id(op.key)), body_of(op), _JSON)
         case Bind():

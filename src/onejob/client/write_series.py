@@ -13,7 +13,6 @@ from typing import Protocol
 from onejob.client.base import Client, Op, Result, Written
 from onejob.client.local import stage_all
 from onejob.wire.errors import ApiError, InternalError
-from onejob.wire.requests import Outcome
 
 
 class WriteSeries(Protocol):
@@ -63,7 +62,7 @@ class StagingClient(Protocol):
     @property
     def durable(self) -> Callable[[int], Awaitable[None]]: ...
 
-    def stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]: ...
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Result]: ...
 
 
 class StagedWrites:
@@ -81,10 +80,10 @@ class StagedWrites:
         self._newest = 0
 
     async def write(self, op: Op) -> Written:
-        (outcome,) = self._stage_many((op,))
-        if isinstance(outcome, ApiError):
-            raise outcome
-        return Written(outcome.revision, outcome.document)
+        (result,) = self._stage_many((op,))
+        if isinstance(result, ApiError):
+            raise result
+        return result
 
     async def write_many(self, ops: Sequence[Op]) -> Sequence[Result]:
         return await stage_all(ops, self._stage_many)
@@ -93,20 +92,21 @@ class StagedWrites:
         self._require_kept()
         await self._client.durable(self._newest)
 
-    def _stage_many(self, ops: Sequence[Op]) -> Sequence[Outcome | ApiError]:
-        """Stage the writes and return their outcomes; all fail if earlier ones were rolled back."""
+    def _stage_many(self, ops: Sequence[Op]) -> Sequence[Result]:
+        """Stage the writes and return their results; all fail if earlier ones were rolled back."""
         if self._epoch != self._client.rollbacks:
             error = _rolled_back()
             return [error] * len(ops)
-        outcomes = self._client.stage_many(ops)
-        for outcome in outcomes:
-            if isinstance(outcome, ApiError):
+        results = self._client.stage_many(ops)
+        for result in results:
+            if type(result) is Written:
+                if result.revision > self._newest:
+                    self._newest = result.revision
+            else:
                 # The refusal may be based on a write that another client has staged: `durable` must
                 # wait for that write, too.
                 self._newest = max(self._newest, self._client.pending_revision)
-            elif outcome.revision > self._newest:
-                self._newest = outcome.revision
-        return outcomes
+        return results
 
     def _require_kept(self) -> None:
         if self._epoch != self._client.rollbacks:

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from onejob.client.base import Create, Delete, Patch, Result, Written
 from onejob.client.write_series import WriteSeries
 from onejob.controllers.job_state import JobState
-from onejob.objects.meta import PODS, Key
+from onejob.objects.meta import PODS, Key, key_at
 from onejob.planning.job.claiming import REMOVE_TRACKING_PATCH, remove_tracking_patch
 from onejob.planning.job.plan import (
     Event,
@@ -18,7 +18,7 @@ from onejob.planning.job.plan import (
     PodSeed,
     RemovalOutcomes,
 )
-from onejob.planning.job.pod_template import NewPod, PodFactory
+from onejob.planning.job.pod_template import PodFactory
 from onejob.planning.job.reporting import (
     pod_create_failed,
     pod_created,
@@ -67,7 +67,7 @@ async def change_pods(
 async def remove_finalizers(
     client: WriteSeries, namespace: str, pods: Sequence[PodRef], state: JobState
 ) -> RemovalOutcomes:
-    patches = [Patch(Key(PODS, namespace, pod.name), REMOVE_TRACKING_PATCH) for pod in pods]
+    patches = [Patch(key_at((PODS, namespace, pod.name)), REMOVE_TRACKING_PATCH) for pod in pods]
     return await _remove_finalizers(client, pods, patches, state)
 
 
@@ -167,24 +167,27 @@ async def _create(
     position, size = 0, state.create_batch_size
     while position < len(seeds):
         batch = seeds[position : position + size]
+        pods = [pod_factory.creation(seed) for seed in batch]
         results = await client.write_many(
-            [_creation(namespace, pod_factory.creation(seed)) for seed in batch]
+            [Create(PODS, namespace, pod.body, variation=pod.variation) for pod in pods]
         )
-        failures = [result for result in results if isinstance(result, ApiError)]
+        refused = False
         events: list[Event] = []
         for result in results:
-            if isinstance(result, Written):
-                state.pod_revision = max(state.pod_revision, result.revision)
+            if type(result) is Written:
+                if result.revision > state.pod_revision:
+                    state.pod_revision = result.revision
                 tally.created += 1
-                events.append(pod_created(result.name))
+                events.append(pod_created(result.created_name or result.name))
                 continue
+            refused = True
             _after_refusal(result, state)
             if not _namespace_is_ending(result):
                 tally.create_failures += 1
                 tally.fail(str(result))
                 events.append(pod_create_failed(str(result)))
         record_events(events)
-        if failures:
+        if refused:
             state.create_batch_size = 1
             return
         position += len(batch)
@@ -193,18 +196,14 @@ async def _create(
             state.create_batch_size = size
 
 
-def _creation(namespace: str, pod: NewPod) -> Create:
-    """Return the creation of a Pod."""
-    return Create(PODS, namespace, pod.body, variation=pod.variation)
-
-
 def _succeeded(uid: str, result: Result, state: JobState) -> bool:
     """Return whether a write took effect.
 
     A Pod that does not exist needs no change and counts as success.
     """
-    if isinstance(result, Written):
-        state.pod_revision = max(state.pod_revision, result.revision)
+    if type(result) is Written:
+        if result.revision > state.pod_revision:
+            state.pod_revision = result.revision
         return True
     if isinstance(result, NotFound):
         # There is no revision at which the cache is known to include the deletion.

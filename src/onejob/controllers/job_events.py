@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.job_orphans import OrphanPods
-from onejob.controllers.job_state import JobStates, Urgency, is_accounted
+from onejob.controllers.job_state import JobState, JobStates, Urgency, is_accounted
 from onejob.informers.cache import Delta
 from onejob.informers.workqueue import WorkQueue
 from onejob.objects.job import Job
@@ -21,7 +21,6 @@ from onejob.planning.job.operator_settings import Settings, is_ours
 from onejob.planning.job.pod_facts import PodEnd, controlling_job_uid, end_of, same_owners
 from onejob.planning.job.pruning import keeps_accounted_pods
 from onejob.planning.job.routing import (
-    has_ended,
     route_job_update,
     route_pod_change,
     was_started_by,
@@ -145,8 +144,9 @@ class JobEvents:
                 continue
             route = route_pod_change(old, pod, jobs.get, jobs_in, owner.key, gone=gone)
             (at_once if urgency == "at once" else soon).update(route.jobs)
+            has_ended = after != "none" or pod.metadata.deletion_timestamp is not None
             if route.orphan or (
-                not gone and was_started_by(self._settings.manager, pod) and has_ended(pod)
+                not gone and has_ended and was_started_by(self._settings.manager, pod)
             ):
                 self._orphans.add(delta.key)
         self._count_tracked(began_to_hold, released)
@@ -163,13 +163,17 @@ class JobEvents:
         Return how soon they are to be synced, and the Job that controls it now.
         """
         after = controlling_job_uid(new)
+        if after in owners and (old is None or same_owners(old, new)):
+            owner = owners[after]
+            if new is not None and owner.state is not None:
+                return owner.state.take(new, end, keep_accounted=owner.keep_accounted), owner
         before = after if same_owners(old, new) else controlling_job_uid(old)
         urgency: Urgency = "at once"
         owner = _NOBODY
         if old is not None and before is not None and before != after:
             urgency = self._remove_pod(before, old, self._owner(before, old, owners))
         if new is not None and after is not None:
-            owner = owners.get(after) or self._owner(after, new, owners)
+            owner = self._owner(after, new, owners)
             put = self._put_pod(after, new, end, owner)
             # A Pod that was adopted or released concerns two Jobs.
             urgency = put if old is None or before == after else "at once"
@@ -177,20 +181,20 @@ class JobEvents:
 
     def _remove_pod(self, uid: str, pod: Pod, owner: "_Owner") -> Urgency:
         accounted = is_accounted(pod)
-        if accounted and owner.active:
-            self._states.of(uid).record_end(pod)
+        if accounted and owner.state is not None:
+            owner.state.record_end(pod)
         self._states.pod_gone(uid, pod, job_known=owner.known)
         return "soon" if accounted and owner.known and not owner.keep_accounted else "at once"
 
     def _put_pod(self, uid: str, pod: Pod, end: PodEnd, owner: "_Owner") -> Urgency:
         """Take over a Pod in the state of its Job; return how soon a sync is needed."""
-        if owner.active:
-            return self._states.pod_changed(uid, pod, end, keep_accounted=owner.keep_accounted)
+        if owner.state is not None:
+            return owner.state.take(pod, end, keep_accounted=owner.keep_accounted)
         if not owner.known:
             # Until the Job is cached it is unknown whether its ended Pods matter: keep them.
-            self._states.pod_changed(uid, pod, end, keep_accounted=True)
+            self._states.of(uid).take(pod, end, keep_accounted=True)
         elif owner.ours and owner.keep_accounted and not pod.metadata.deleting:
-            self._states.pod_changed(uid, pod, end, keep_accounted=True)
+            self._states.of(uid).take(pod, end, keep_accounted=True)
         else:
             self._states.pod_gone(uid, pod, job_known=True)
             if end == "accounted":
@@ -218,7 +222,7 @@ class JobEvents:
             known=True,
             key=job.key,
             ours=ours,
-            active=ours and not job.finished,
+            state=self._states.of(uid) if ours and not job.finished else None,
             keep_accounted=keeps_accounted_pods(job, self._settings),
         )
 
@@ -240,8 +244,8 @@ class _Owner(NamedTuple):
     #: under this key.
     key: Key | None = None
     ours: bool = False
-    #: Ours, and not finished.
-    active: bool = False
+    #: State of a Job that is ours and not finished.
+    state: JobState | None = None
     keep_accounted: bool = False
 
 

@@ -71,6 +71,22 @@ class JobState(Struct):
         census.put(pod)
         return before != (uid in census.ready, census.restarts_of(uid))
 
+    def take(self, pod: Pod, end: PodEnd, *, keep_accounted: bool) -> Urgency:
+        """Update a Pod of the Job; `end` is how the Pod has ended.
+
+        An ended and counted Pod is kept only if the Job may still act on it. Return how soon the
+        Job is to be synced.
+        """
+        if end == "accounted":
+            self.record_end(pod)
+            if not keep_accounted:
+                self.drop(pod.metadata.uid)
+                return "soon"
+        if not self.put(pod):
+            return "not at all"
+        # An active Pod only affects the counts in the status.
+        return "soon" if pod.active else "at once"
+
     def record_end(self, pod: Pod) -> None:
         """Record a Pod that has ended and is counted.
 
@@ -143,23 +159,6 @@ class JobStates:
                 state.record_end(pod)
             if not keep_accounted:
                 state.drop(uid)
-
-    def pod_changed(self, uid: str, pod: Pod, end: PodEnd, *, keep_accounted: bool) -> Urgency:
-        """Update a Pod of the Job with this UID; `end` is how the Pod has ended.
-
-        An ended and counted Pod is kept only if the Job may still act on it. Return how soon the
-        Job is to be synced.
-        """
-        state = self.of(uid)
-        if end == "accounted":
-            state.record_end(pod)
-            if not keep_accounted:
-                state.drop(pod.metadata.uid)
-                return "soon"
-        if not state.put(pod):
-            return "not at all"
-        # An active Pod only affects the counts in the status.
-        return "soon" if pod.active else "at once"
 
     def pod_gone(self, uid: str, pod: Pod, *, job_known: bool) -> None:
         """Forget a Pod, and the state of a deleted Job after its last Pod."""

@@ -21,7 +21,6 @@ from onejob.planning.pod.gc import (
     EndedPods,
     Quarantine,
     Removal,
-    ended,
     failed_status,
     stranded,
     stuck,
@@ -122,26 +121,17 @@ class PodGarbageCollector:
                 self._deleting.discard(key)
                 self._remove_from_node(key, delta.old)
                 continue
-            known = self._ended.get(key)
-            memory = ended(key, pod, known)
-            if memory is known:
-                # The common case, mostly with None.
-                pass
-            elif memory is not None and not target_of_node(memory.node):
-                # Stand-ins for remote Pods are not on any node, and are deleted together with the
-                # remote Pods.
-                self._ended.put(memory)
-            elif known is not None:
-                # A new Pod of the same name has not ended.
-                self._ended.drop(key)
+            self._ended.observe(key, pod)
             if pod.metadata.deletion_timestamp is not None:
                 self._deleting.add(key)
             elif self._deleting:
                 self._deleting.discard(key)
             node = pod.spec.node_name
-            moved = delta.old is None or delta.old.spec.node_name != node
-            if node and moved and not target_of_node(node):
-                self._bound.setdefault(node, set()).add(key)
+            if node and (delta.old is None or delta.old.spec.node_name != node):
+                if node in self._bound:
+                    self._bound[node].add(key)
+                elif not target_of_node(node):
+                    self._bound[node] = {key}
 
     def _relisted(self, present: Mapping[Key, Pod]) -> None:
         """Forget deleted Pods.

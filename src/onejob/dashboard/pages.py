@@ -20,6 +20,7 @@ from onejob.dashboard.causes import Causes
 from onejob.dashboard.files import MISSING, SAFETY_HEADERS, Files
 from onejob.dashboard.log_stream import merged_logs
 from onejob.dashboard.queues import SECRETS, Queues
+from onejob.dashboard.results import Results
 from onejob.dashboard.sessions import (
     CODE_SECONDS,
     MAX_SESSION_SECONDS,
@@ -27,9 +28,12 @@ from onejob.dashboard.sessions import (
     Sessions,
     cookie_name,
     read_cookie,
+    read_session_key,
     set_cookie,
 )
 from onejob.dashboard.summaries import Summaries
+from onejob.dashboard.usage_history import UsageHistory
+from onejob.diagnosis.result_table import as_csv
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, WORKFLOWS, Key
 from onejob.planning.bad_input import BadInput
 from onejob.planning.job.indexes import read_index
@@ -41,15 +45,17 @@ from onejob.wire.errors import (
     NotFound,
     Unauthorized,
 )
-from onejob.wire.kinds import BY_RESOURCE
+from onejob.wire.kinds import BY_RESOURCE, MEASURED_KINDS
 
 #: Header value required to open a session; a form of another site cannot send it.
-_SIGN_IN: Final = b"sign-in"
+_SIGN_IN: Final = "sign-in"
 #: Upper bound on a body that is read before authentication: just enough for a code.
 _SIGN_IN_BYTES: Final = 4096
 _SIGN_IN_SECONDS: Final = 10.0
 _FRAMES: Final = b"application/octet-stream"
 _MAX_LOGS: Final = 100
+_POD_METRICS: Final = "pods.metrics.k8s.io"
+_KINDS: Final = {**BY_RESOURCE, **{kind.resource: kind for kind in MEASURED_KINDS}}
 _MAX_CAUSES: Final = 100
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _SIGN_IN_AGAIN: Final = "the session has ended: run `onejob ui` to sign in again"
@@ -71,22 +77,30 @@ class DashboardPages:
         summaries: Summaries,
         queues: Queues,
         causes: Causes,
+        results: Results,
+        usage: UsageHistory,
         files: Files,
         logs: LogSource | None,
     ) -> None:
         self._queues = queues
         self._causes = causes
+        self._results = results
+        self._usage = usage
         self._sessions = sessions
         self._authorizer = authorizer
         self._summaries = summaries
         self._files = files
         self._logs = logs
 
+    async def stop(self) -> None:
+        """End what continues in the background."""
+        await self._usage.stop()
+
     def session(self, headers: Mapping[bytes, bytes]) -> Credentials | None:
-        key = headers.get(SESSION_HEADER)
+        key = read_session_key(headers)
         if key is None or key == _SIGN_IN:
             return None
-        found = self._sessions.find(read_cookie(headers), key.decode("latin-1"))
+        found = self._sessions.find(read_cookie(headers), key)
         if found is None:
             raise Unauthorized(_SIGN_IN_AGAIN)
         return found
@@ -123,6 +137,7 @@ class DashboardPages:
             return await self._sign_in(request)
         if request.user is ANONYMOUS:
             raise Unauthorized("Unauthorized")
+        self._usage.note_use()
         match path:
             case ("session",) if request.method == "DELETE":
                 return self._sign_out(request)
@@ -138,6 +153,12 @@ class DashboardPages:
                 return await self._pod(request, Key(PODS, namespace, name))
             case ("jobs", namespace, name, "indexes", index):
                 return await self._index(request, Key(JOBS, namespace, name), index)
+            case ("jobs", namespace, name, "usage"):
+                return await self._usage_of_job(request, Key(JOBS, namespace, name))
+            case ("pods", namespace, name, "usage"):
+                return self._usage_of_pod(request, Key(PODS, namespace, name))
+            case ("jobs", namespace, name, "results"):
+                return await self._results_of(request, Key(JOBS, namespace, name))
             case ("jobs", namespace, name, "rerun"):
                 return await self._rerun(request, Key(JOBS, namespace, name))
             case ("cronjobs",):
@@ -173,7 +194,7 @@ class DashboardPages:
 
     async def _sign_in(self, request: UserRequest) -> Response:
         """Exchange a sign-in code for a session. Raises BadRequest, Unauthorized."""
-        if request.headers.get(SESSION_HEADER) != _SIGN_IN:
+        if request.headers.get(SESSION_HEADER) != _SIGN_IN.encode():
             raise BadRequest("sign-in is allowed only from the dashboard")
         try:
             body = await request.body(_SIGN_IN_BYTES, _SIGN_IN_SECONDS)
@@ -250,11 +271,39 @@ class DashboardPages:
             raise BadRequest(f"{text}: expected an index such as 0 or 17")
         return json_response(await self._summaries.index(key, index))
 
+    async def _results_of(self, request: UserRequest, key: Key) -> Response:
+        """Return the results of a Job as JSON or, for `?format=csv`, as CSV."""
+        _require_method(request, "GET")
+        self._require(request, "get", key)
+        self._require(request, "list", Key(PODS, key.namespace, ""))
+
+        def require_get(other: Key) -> None:
+            self._require(request, "get", other)
+
+        found = await self._results.of(key, require_get)
+        if first(request.query, "format") == "csv":
+            return Response(200, as_csv(found.results).encode(), b"text/csv; charset=utf-8")
+        return json_response(found.document)
+
     async def _pod(self, request: UserRequest, key: Key) -> Response:
         """Return the summary of a Pod, if the user may read it."""
         _require_method(request, "GET")
         self._require(request, "get", key)
         return json_response(await self._summaries.pod(key))
+
+    async def _usage_of_job(self, request: UserRequest, key: Key) -> Response:
+        """Return the usage over time of a Job's Pods, if the user may read it and their metrics."""
+        _require_method(request, "GET")
+        self._require(request, "get", key)
+        self._require(request, "list", Key(_POD_METRICS, key.namespace, ""))
+        uid = await self._summaries.uid(key)
+        return json_response({"pods": self._usage.of_owner(key.namespace, uid)})
+
+    def _usage_of_pod(self, request: UserRequest, key: Key) -> Response:
+        """Return the usage over time of a Pod, if the user may read its metrics."""
+        _require_method(request, "GET")
+        self._require(request, "get", Key(_POD_METRICS, key.namespace, key.name))
+        return json_response({"pods": self._usage.of_pod(key)})
 
     async def _cronjob(self, request: UserRequest, key: Key) -> Response:
         """Return the summary of a CronJob, if the user may read it, its Jobs and Events."""
@@ -368,7 +417,7 @@ class DashboardPages:
 
 def _attributes_of(verb: str, key: Key, subresource: str = "") -> Attributes:
     """Return the attributes of a request for an object."""
-    kind = BY_RESOURCE[key.resource]
+    kind = _KINDS[key.resource]
     return Attributes(
         verb, kind.group, kind.version, kind.plural, subresource, key.namespace, key.name
     )

@@ -20,6 +20,8 @@ from onejob.clock import Clock
 
 #: A request with this header is authenticated by its session alone, without other credentials.
 SESSION_HEADER: Final = b"x-onejob-session"
+#: Subprotocol that carries the same key: browsers send no headers of a page's with a WebSocket.
+SESSION_PROTOCOL: Final = b"session.onejob.dev."
 CODE_SECONDS: Final = 60.0
 IDLE_SECONDS: Final = 3600.0
 MAX_SESSION_SECONDS: Final = 12 * 3600.0
@@ -121,6 +123,14 @@ class Sessions:
         for secret, session in list(self._sessions.items()):
             if _expired(session, now):
                 del self._sessions[secret]
+
+
+def read_session_key(headers: Mapping[bytes, bytes]) -> str | None:
+    """Return the key of the session that a request names; None if it names none."""
+    key = headers.get(SESSION_HEADER)
+    if key is None and SESSION_PROTOCOL in (offered := headers.get(b"sec-websocket-protocol", b"")):
+        key = offered.partition(SESSION_PROTOCOL)[2].partition(b",")[0].strip()
+    return None if key is None else key.decode("latin-1")
 
 
 def cookie_name(headers: Mapping[bytes, bytes]) -> str:

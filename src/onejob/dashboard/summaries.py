@@ -19,7 +19,12 @@ from onejob.api.yielding import PER_DOCUMENT_COST_BYTES, Turns
 from onejob.client.base import Client, Selection
 from onejob.clock import Clock
 from onejob.dashboard.fires import fires_of
-from onejob.dashboard.job_lists import documents_of, job_documents
+from onejob.dashboard.job_lists import (
+    documents_of,
+    job_documents,
+    pod_prefix,
+    pods_with_prefix,
+)
 from onejob.dashboard.job_pods import (
     PodView,
     failures_of,
@@ -40,7 +45,7 @@ from onejob.objects.pod import Pod
 from onejob.planning.cronjob.manual_jobs import job_of_cronjob, manual_prefix
 from onejob.planning.history import PodRecord, merged
 from onejob.planning.job.parameter_rows import PARAMS_ANNOTATION
-from onejob.planning.job.pod_template import generate_name, generate_name_with_index
+from onejob.planning.job.pod_template import generate_name_with_index
 from onejob.planning.job.rerun import rerun
 from onejob.planning.names import PROGRESS_MARKS
 from onejob.planning.pod.placement import NodeView
@@ -60,10 +65,7 @@ _MAX_ROWS: Final = 300
 _PROGRESS_MARKS: Final = tuple(mark.encode() for mark in PROGRESS_MARKS)
 #: Pods per phase considered for the explanation.
 _MAX_EXPLAINED_PODS: Final = 100
-_PAGE: Final = 500
 _CONFIG_MAPS: Final = "configmaps"
-#: Pod names contain at least this many characters of a long Job name.
-_MIN_NAME_PREFIX_LENGTH: Final = 45
 _MAX_CACHED_SUMMARIES: Final = 64
 #: Seconds for which a summary is valid: at least this, and one more per `_PODS_PER_SECOND` Pods
 #: read. So summaries take a few per cent of a processor at most.
@@ -155,6 +157,10 @@ class Summaries:
             del self._kept[next(iter(self._kept))]
         self._kept[key] = _Kept(job.metadata.uid, job.finished, until, summary)
         return self._kept[key]
+
+    async def uid(self, key: Key) -> str:
+        """Return the UID of an object. Raises NotFound."""
+        return _read_name(await self._client.get(key)).metadata.uid
 
     async def pod(self, key: Key) -> Document:
         """Return the explanation of a Pod. Raises NotFound."""
@@ -345,35 +351,25 @@ class Summaries:
 
     async def _ended(self, job: Key, uid: str) -> tuple[dict[str, PodView], bool]:
         """Return ended Pods by name, and whether these are all."""
-        # Names of indexed Pods are cut shorter the longer their index is.
-        prefix = generate_name(job.name)[:_MIN_NAME_PREFIX_LENGTH]
-        found, all_seen = await self._with_prefix(job.namespace, uid, prefix)
+        found, all_seen = await self._with_prefix(job.namespace, uid, pod_prefix(job.name))
         return {pod.metadata.name: pod for pod in found if not pod.active}, all_seen
 
     async def _with_prefix(
         self, namespace: str, uid: str, prefix: str
     ) -> tuple[list[PodView], bool]:
-        """Return Pods of the Job with that UID, and whether these are all.
-
-        Names of Pods begin with that of their Job, so only a part of the namespace is scanned.
-        """
+        """Return Pods of the Job with that UID, and whether these are all."""
+        documents, all_seen = await pods_with_prefix(
+            self._store, namespace, prefix, self._most_looked_at
+        )
         found: list[PodView] = []
-        turns, looked_at = Turns(), 0
-        after: Key | None = Key(PODS, namespace, prefix)
-        while after is not None and looked_at < self._most_looked_at:
-            limit = min(_PAGE, self._most_looked_at - looked_at)
-            page = self._store.list(PODS, namespace, limit=limit, after=after)
-            for stored in page.items:
-                if not stored.key.name.startswith(prefix):
-                    return found, True
-                looked_at += 1
-                await turns.spend(len(stored.value) + PER_DOCUMENT_COST_BYTES)
-                pod = read_pod_view(stored.value)
-                owner = pod.metadata.controller_ref
-                if owner is not None and owner.uid == uid:
-                    found.append(pod)
-            after = page.next_after
-        return found, after is None
+        turns = Turns()
+        for document in documents:
+            await turns.spend(len(document) + PER_DOCUMENT_COST_BYTES)
+            pod = read_pod_view(document)
+            owner = pod.metadata.controller_ref
+            if owner is not None and owner.uid == uid:
+                found.append(pod)
+        return found, all_seen
 
     async def _node(self, pods: Sequence[Document]) -> NodeView | None:
         """Return the only node, or None if there are several or if all Pods are scheduled."""

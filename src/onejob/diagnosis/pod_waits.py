@@ -296,6 +296,8 @@ def _waiting(reason: str, message: str, image: str) -> PodWait | None:
 
 def _next_step(reason: str, message: str, image: str) -> str:
     """Return the user's remedy for a wait; "" if there is none."""
+    if reason == "ErrImageNeverPull" and "image map" in message:
+        return f"serve with --image-map {image}=COMMAND, or set the container's command"
     if reason == "ErrImageNeverPull":
         return f"pull {image} first, or remove imagePullPolicy: Never"
     if reason == "InvalidImageName":

@@ -107,10 +107,9 @@ class Cache(Generic[V]):
         if old is not None and index_entries(old) != after:
             self._remove_from_indexes(key, old)
         for entry in after:
-            entries = self._indexed.get(entry)
-            if entries is None:
-                entries = self._indexed[entry] = {}
-            entries[key] = new
+            if entry not in self._indexed:
+                self._indexed[entry] = {}
+            self._indexed[entry][key] = new
 
     def _remove_from_indexes(self, key: Key, view: V) -> None:
         if self._index_entries is None:

@@ -5,7 +5,7 @@ The list-watch state machine is in `watcher`; this module performs its steps.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
@@ -47,7 +47,8 @@ class Informer(Generic[V]):
 
     `read` decodes a document into a view and `key_of` returns the key of a view. `read_first`, if
     given, decodes the documents of the first list instead of `read`; it must return equal views but
-    may take a shortcut.
+    may take a shortcut. `derive`, if given, returns the view of a changed object that follows from
+    its last view, or None if it has to be decoded.
 
     Guarantees:
         Handlers receive the changes of each object in order, after the cache contains them.
@@ -70,12 +71,14 @@ class Informer(Generic[V]):
         keep: Callable[[V], bool] | None = None,
         index_entries: IndexFunction[V] | None = None,
         read_first: Callable[[bytes], V] | None = None,
+        derive: Callable[[V, WatchEvent], V | None] | None = None,
         page: int = PAGE,
     ) -> None:
         self._client = client
         self._what = what
         self._read = read
         self._read_first = read_first or read
+        self._derive = derive
         self._page_size = page
         self._key_of = key_of
         self._handlers: list[Handler[V]] = []
@@ -268,29 +271,37 @@ class Informer(Generic[V]):
 
     def _apply(self, batch: Sequence[WatchEvent]) -> None:
         """Apply a batch to the cache and notify the handlers; quiet events are deferred."""
-        applied: list[WatchEvent] = []
         deferred = self._deferred
         for event in batch:
             if event.quiet:
                 deferred.add(event)
-            elif event.type != "BOOKMARK":
-                if deferred.waiting:
-                    deferred.supersede(event.key)
-                applied.append(event)
-        deltas = [self._apply_event(event) for event in applied]
+            elif deferred.waiting and event.type != "BOOKMARK":
+                deferred.supersede(event.key)
+        changes = [event for event in batch if not event.quiet and event.type != "BOOKMARK"]
+        deltas = self._applied(changes)
         if batch:
             self._advance(batch[-1].revision)
         self._notify(deltas)
 
     def _deliver_deferred(self) -> None:
-        self._notify([self._apply_event(event) for event in self._deferred.take(_EVENTS_PER_TURN)])
+        self._notify(self._applied(self._deferred.take(_EVENTS_PER_TURN)))
 
-    def _apply_event(self, event: WatchEvent) -> Delta[V]:
-        """Apply an event to the cache and return the change."""
-        view = self._read(event.document)
-        if event.type == "DELETED":
-            return self.cache.remove(event.key, view, event.document)
-        return self.cache.put(event.key, view, event.document, event.revision)
+    def _applied(self, events: Iterable[WatchEvent]) -> Sequence[Delta[V]]:
+        """Apply events to the cache and return the changes."""
+        cache, read, derive = self.cache, self._read, self._derive
+        deltas: list[Delta[V]] = []
+        for event in events:
+            key, view = event.key, None
+            if event.finalizers is not None and derive is not None:
+                last = cache.get(key)
+                view = None if last is None else derive(last, event)
+            if view is None:
+                view = read(event.document)
+            if event.type == "DELETED":
+                deltas.append(cache.remove(key, view, event.document))
+            else:
+                deltas.append(cache.put(key, view, event.document, event.revision))
+        return deltas
 
     def _advance(self, revision: int) -> None:
         """Raise the cache's revision, and wake those who waited for it."""

@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
-from onejob.client.base import Client, Selection
+from onejob.client.base import Client, Selection, WatchEvent
 from onejob.informers.cache import IndexEntry
 from onejob.informers.informer import PAGE, Informer
 from onejob.informers.slim_jobs import read_slim_job, slim
@@ -105,6 +106,7 @@ class SharedInformers:
             keep=_may_need_action,
             index_entries=_index_pod,
             read_first=self._read_first_pod,
+            derive=_derived_pod,
             page=self._page,
         )
         return self._register(PODS, informer)
@@ -290,19 +292,30 @@ class SharedInformers:
         return task
 
 
+def _derived_pod(last: Pod, event: WatchEvent) -> Pod | None:
+    """Return a Pod of which only the finalizers have changed since its last view; None if another
+    version was in between."""
+    assert event.finalizers is not None, "of other changes, no view is derived"
+    finalizers, previous = event.finalizers
+    if last.metadata.resource_version != str(previous):
+        return None
+    metadata = replace(last.metadata, finalizers=finalizers, resource_version=str(event.revision))
+    return Pod(metadata=metadata, spec=last.spec, status=last.status)
+
+
 def _may_need_action(pod: Pod) -> bool:
-    return (
+    return bool(
         pod.status.phase not in ("Succeeded", "Failed")
-        or is_tracked(pod)
+        or (pod.metadata.finalizers and is_tracked(pod))
         or pod.metadata.controller_ref is None
     )
 
 
 def _index_pod(pod: Pod) -> Sequence[IndexEntry]:
     metadata = pod.metadata
-    owner = metadata.controller_ref
-    if owner is not None:
-        return (("controller", owner.uid),)
+    for owner in metadata.owner_references:
+        if owner.controller:
+            return (("controller", owner.uid),)
     # By namespace and label, so that a selector is not matched against every Pod.
     namespace = metadata.namespace
     labels = [("uncontrolled", (namespace, *label)) for label in metadata.labels.items()]

@@ -27,6 +27,8 @@ class StandIn(Struct, frozen=True):
     arguments: tuple[str, ...] = ()
 
 
+#: User and group of images without root: `nonroot` in distroless images.
+NON_ROOT_USER: Final = 65532
 #: Waits for SIGTERM as the pause image does; the `sleep` ends with its session.
 _PAUSE = ("bash", "-c", "trap 'exit 0' TERM INT; sleep infinity & wait")
 _SHELL_IMAGES = frozenset({"busybox", "alpine", "debian", "ubuntu"})
@@ -57,6 +59,10 @@ class Images(Struct, frozen=True):
                 "command, use --runtime podman, or add the image to the image map"
             )
         return (*stand_in.entrypoint, *(container.args or stand_in.arguments))
+
+    def is_mapped(self, image: str) -> bool:
+        """Return whether the user's image map contains an image."""
+        return bool(self._entrypoint_of(image))
 
     def _is_absent(self, program: str, container: Container) -> bool:
         """Return whether a program, given by its absolute path, is only in the image."""

@@ -270,6 +270,21 @@ class Runtime(ABC):
     def running(self, ref: AttemptRef) -> bool:
         """Return whether the attempt is being started or runs."""
 
+    # --- limits of running containers
+
+    def limits_problem(self, container: Container, ref: AttemptRef) -> str:
+        """Return why the limits of a running attempt cannot become those of `container`; "" if they
+        can.
+
+        By default, a runtime cannot change limits.
+        """
+        return f"the {self.name} runtime cannot change the limits of running containers"
+
+    async def change_limits(self, container: Container, ref: AttemptRef) -> str:
+        """Change the limits of a running attempt to those of `container`; return why that failed,
+        "" if it did not. A failed change may be tried again."""
+        return self.limits_problem(container, ref)
+
     # --- output and commands
 
     async def logs(self, ref: AttemptRef, options: LogOptions) -> AsyncIterator[bytes]:

@@ -71,8 +71,9 @@ class SimulatedRuntime(Runtime):
         return RecoveredState()
 
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
-        ref = AttemptRef(pod.uid, container.name, attempt)
-        made = self._made.setdefault(pod.uid, set())
+        uid = pod.metadata.uid
+        ref = AttemptRef(uid, container.name, attempt)
+        made = self._made.setdefault(uid, set())
         if ref in made:
             return
         made.add(ref)
@@ -100,6 +101,10 @@ class SimulatedRuntime(Runtime):
     def discard(self, uid: str) -> None:
         """Do the same as `release`: a simulated Pod has no data."""
         self.release(uid)
+
+    def limits_problem(self, container: Container, ref: AttemptRef) -> str:
+        """Return "": simulated containers have no limits that could be exceeded."""
+        return ""
 
     async def run_command(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float

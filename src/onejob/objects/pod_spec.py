@@ -143,6 +143,11 @@ class Resources(View, frozen=True):
     requests: dict[str, QuantityText] = msgspec.field(default_factory=dict)
 
 
+class ResizePolicy(View, frozen=True):
+    resource_name: str = ""
+    restart_policy: str = "NotRequired"
+
+
 class Capabilities(View, frozen=True):
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
@@ -207,6 +212,7 @@ class Container(View, frozen=True):
     env_from: tuple[EnvFrom, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
     resources: Resources = Resources()
+    resize_policy: tuple[ResizePolicy, ...] = ()
     volume_mounts: tuple[VolumeMount, ...] = ()
     liveness_probe: Probe | None = None
     readiness_probe: Probe | None = None
@@ -457,6 +463,7 @@ class ReportedContainer(View, frozen=True):
     restart_count: int = 0
     state: ReportedState = ReportedState()
     last_state: ReportedState = ReportedState()
+    resources: Resources | None = None
 
 
 class NodePodStatus(View, frozen=True):
@@ -466,6 +473,7 @@ class NodePodStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ReportedContainer, ...] = ()
     init_container_statuses: tuple[ReportedContainer, ...] = ()
+    resources: Resources | None = None
 
 
 class NodePod(View, frozen=True):

@@ -3,11 +3,14 @@
 Fields without a default are always written; the API requires them even when zero or false.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Literal, final
 
 import msgspec
 
 from onejob.objects.meta import View
+from onejob.objects.pod_spec import QuantityText, Resources
 
 
 class Waiting(View, frozen=True, kw_only=True):
@@ -49,6 +52,10 @@ class ContainerReport(View, frozen=True, kw_only=True):
     started: bool
     state: State
     last_state: State
+    #: Requests that the node has allocated; resources that are in force. Absent before the first
+    #: attempt.
+    allocated_resources: Mapping[str, QuantityText] = {}
+    resources: Resources | None = None
 
 
 class ConditionReport(View, frozen=True, kw_only=True):
@@ -61,6 +68,13 @@ class ConditionReport(View, frozen=True, kw_only=True):
     reason: str | None = ""
     message: str | None = ""
     last_transition_time: datetime
+
+
+class ConditionRemoval(View, frozen=True, kw_only=True):
+    """Directive that removes the stored condition of its type."""
+
+    type: str
+    patch: Literal["delete"] = msgspec.field(name="$patch")
 
 
 class IpReport(View, frozen=True, kw_only=True):
@@ -77,6 +91,21 @@ class PodReport(View, frozen=True, kw_only=True):
     host_ips: tuple[IpReport, ...] = msgspec.field(name="hostIPs", default=())
     pod_ip: str = msgspec.field(name="podIP", default="")
     pod_ips: tuple[IpReport, ...] = msgspec.field(name="podIPs", default=())
-    conditions: tuple[ConditionReport, ...]
+    conditions: tuple[ConditionReport | ConditionRemoval, ...]
+    #: Those of the Pod itself, if its spec has any.
+    allocated_resources: Mapping[str, QuantityText] = {}
+    resources: Resources | None = None
     init_container_statuses: tuple[ContainerReport, ...] = ()
     container_statuses: tuple[ContainerReport, ...]
+
+
+class PodPrecondition(View, frozen=True):
+    uid: str
+
+
+@final
+class PodStatusPatch(View, frozen=True):
+    """Strategic merge patch of a Pod's status."""
+
+    metadata: PodPrecondition
+    status: PodReport

@@ -52,7 +52,7 @@ class Node:
         self.key = key
         self.uid = metadata.uid
         self.owners = metadata.owner_references
-        self.deleting = metadata.deleting
+        self.deleting = metadata.deletion_timestamp is not None
         self.foreground = self.deleting and FOREGROUND_FINALIZER in metadata.finalizers
         self.orphaning = self.deleting and ORPHAN_FINALIZER in metadata.finalizers
 
@@ -164,12 +164,21 @@ class OwnerGraph:
     def _update_edges(self, old: Node | None, new: Node) -> Iterator[Task]:
         """Register the node under its owners; yield tasks for owners that it left."""
         before = {owner.uid: owner for owner in old.owners} if old is not None else {}
-        after = {owner.uid: owner for owner in new.owners}
-        for uid, owner in after.items():
-            if uid not in before:
-                self._dependents.setdefault(uid, {})[new.uid] = None
-                if self._is_foreign(new, uid):
+        for owner in new.owners:
+            if owner.uid not in before:
+                self._dependents.setdefault(owner.uid, {})[new.uid] = None
+                if self._is_foreign(new, owner.uid):
                     yield ForeignOwner(new.uid, owner)
+        if before:
+            yield from self._leave(before, new)
+        for owner in new.owners:
+            if not self._is_solid(new, owner):
+                yield Examine(new.uid)
+                return
+
+    def _leave(self, before: Mapping[str, OwnerReference], new: Node) -> Iterator[Task]:
+        """Remove the node from former owners; yield tasks for owners that it no longer blocks."""
+        after = {owner.uid: owner for owner in new.owners}
         for uid, owner in before.items():
             if uid not in after:
                 self._remove_edge(uid, new.uid)
@@ -177,10 +186,6 @@ class OwnerGraph:
                 uid in after and after[uid].block_owner_deletion
             ):
                 yield from self._examine_if_waiting(uid)
-        for owner in new.owners:
-            if not self._is_solid(new, owner):
-                yield Examine(new.uid)
-                return
 
     def _is_solid(self, node: Node, reference: OwnerReference) -> bool:
         owner = self._nodes.get(reference.uid)

@@ -98,7 +98,7 @@ def pod_expiry(pod: Pod) -> Expiry:
     if pod.metadata.deletion_timestamp is not None:
         return NEVER
     ttl_seconds = pod.spec.ttl_seconds_after_finished
-    if ttl_seconds is None:
+    if ttl_seconds is None and POD_TTL_ANNOTATION in pod.metadata.annotations:
         ttl_seconds = annotated_number(pod.metadata, POD_TTL_ANNOTATION)
     if ttl_seconds is None:
         return NEVER

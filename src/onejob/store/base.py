@@ -39,7 +39,7 @@ Errors:
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, final
 
 import msgspec
 from msgspec import Struct
@@ -49,12 +49,16 @@ from onejob.objects.meta import Key
 
 # Structs rather than dataclasses: a frozen dataclass takes eight times as long to build, and
 # one of each is built per write. gc=False is safe because keys and bytes cannot form a cycle.
+@final
 class Stored(msgspec.Struct, frozen=True, gc=False):
     """One version of one object. `value` is the whole document, resourceVersion included."""
 
     key: Key
     revision: int
     value: bytes
+    #: Lengths of the encoded spec and status, with which a document of metadata, spec and status
+    #: ends; None if unknown.
+    tail: tuple[int, int] | None = None
 
 
 class Change(msgspec.Struct, gc=False):
@@ -75,6 +79,9 @@ class Change(msgspec.Struct, gc=False):
     #: Whether no controller needs to react: caches may defer the change until the object's next
     #: one.
     quiet: bool = False
+    tail: tuple[int, int] | None = None
+    #: The new finalizers, if nothing else has changed.
+    finalizers: tuple[str, ...] | None = None
 
 
 class Page(Struct, frozen=True):
@@ -226,6 +233,8 @@ class StagingStore(Protocol):
         *,
         cold: bool = False,
         quiet: bool = False,
+        tail: tuple[int, int] | None = None,
+        finalizers: tuple[str, ...] | None = None,
     ) -> Stored | None:
         """Stage a put, or a deletion if `encode` is None, by compare-and-swap.
 
@@ -235,7 +244,8 @@ class StagingStore(Protocol):
         well.
 
         `cold` marks a version that will rarely be read, like that of a finished Pod: its value is
-        kept on disk only. `quiet` is passed on to watchers.
+        kept on disk only. `quiet` and `finalizers` are passed on to watchers, see `Change`. `tail`
+        describes the document, see `Stored`.
 
         Raises:
             RevisionMismatch: if the newest staged revision is not `expected`.

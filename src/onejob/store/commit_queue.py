@@ -104,7 +104,8 @@ class CommitQueue:
         if (
             group is None
             or (self._committing and len(groups) == 1)
-            or len(group.changes) >= self._limits.commit_changes
+            # Revisions are consecutive.
+            or change.revision - group.changes[0].revision >= self._limits.commit_changes
             or group.size + size > self._limits.commit_bytes
         ):
             group = CommitGroup()

@@ -49,23 +49,18 @@ class Contents:
         """Return the object, or the revision of a cold one; None if it does not exist."""
         resource, namespace, name = key
         try:
-            return self._collections[resource].buckets[namespace].objects.get(name)
+            objects = self._collections[resource].buckets[namespace].objects
         except KeyError:
             # The resource has no objects, or none in this namespace.
             return None
+        return objects.get(name)
 
     def apply(self, change: Change) -> None:
         """Apply a durable change."""
-        key = change.key
-        if change.value is None:
+        key, value = change.key, change.value
+        if value is None:
             self.remove(key)
-        elif change.cold:
-            self.put(key, change.revision)
-        else:
-            self.put(key, Stored(key, change.revision, change.value))
-
-    def put(self, key: Key, held: Held) -> None:
-        """Add or replace an object."""
+            return
         resource, namespace, name = key
         try:
             bucket = self._collections[resource].buckets[namespace]
@@ -73,7 +68,9 @@ class Contents:
             bucket = self._add_bucket(resource, namespace)
         if name not in bucket.objects:
             bucket.names.add(name)
-        bucket.objects[name] = held
+        bucket.objects[name] = (
+            change.revision if change.cold else Stored(key, change.revision, value, change.tail)
+        )
 
     def fill(self, resource: str, namespace: str, objects: dict[str, Held]) -> None:
         """Add all objects of a resource in a namespace without any; `objects` must not be empty."""

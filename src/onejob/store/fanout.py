@@ -366,4 +366,6 @@ def _queue_bytes(batch: Sequence[Change]) -> int:
 
 def _size(changes: Sequence[Change]) -> int:
     """Return the weight of the changes."""
-    return sum(map(weight, changes))
+    return sum(
+        [weight(change) if change.value is None else len(change.value) for change in changes]
+    )

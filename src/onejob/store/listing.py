@@ -125,12 +125,10 @@ class Versions:
         #: same object.
         self._last_cold: dict[int, Stored] = {}
 
-    def find(self, key: Key) -> Stored | None:
-        """Return the newest durable version, or None. Raises DamagedDocument."""
-        held = self._contents.find(key)
-        if type(held) is Stored:
-            return held
-        if not isinstance(held, int):
+    def find(self, key: Key, held: int | None) -> Stored | None:
+        """Return the newest durable version of an object that is not in memory: that with the
+        revision `held`, or None. Raises DamagedDocument."""
+        if held is None:
             if self._damage.found:
                 self._damage.require_whole(key)
             return None

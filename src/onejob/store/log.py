@@ -173,13 +173,22 @@ class LogStore:
         return key in self._damage.found and key not in self._queue.staged
 
     def get(self, key: Key) -> Stored | None:
-        return self._versions.find(key)
+        return self._durable(key)
 
     def newest(self, key: Key) -> Stored | None:
-        change = self._queue.staged.get(key)
-        if change is None:
-            return self._versions.find(key)
-        return None if change.value is None else Stored(key, change.revision, change.value)
+        staged = self._queue.staged
+        if key not in staged:
+            return self._durable(key)
+        change = staged[key]
+        if change.value is None:
+            return None
+        return Stored(key, change.revision, change.value, change.tail)
+
+    def _durable(self, key: Key) -> Stored | None:
+        """Return the newest durable version, or None. Raises DamagedDocument."""
+        held = self._contents.find(key)
+        # Not `isinstance`: this is evaluated several times for each write.
+        return held if type(held) is Stored else self._versions.find(key, held)
 
     def committed_at(self, revision: int) -> datetime | None:
         return self._times.at(revision)
@@ -231,27 +240,29 @@ class LogStore:
         *,
         cold: bool = False,
         quiet: bool = False,
+        tail: tuple[int, int] | None = None,
+        finalizers: tuple[str, ...] | None = None,
     ) -> Stored | None:
         if self._failure is not None or self._closed:
             self._check_usable()
         queue = self._queue
-        change = queue.staged.get(key)
-        if change is not None:
+        if key in queue.staged:
+            change = queue.staged[key]
             previous = change.value
             actual = change.revision if previous is not None else 0
         else:
-            before = self._versions.find(key)
+            before = self._durable(key)
             previous, actual = (None, 0) if before is None else (before.value, before.revision)
         if actual != expected or (encode is None and actual == 0):
             raise RevisionMismatch(key, expected, actual)
         revision = queue.revision + 1
         value = None if encode is None else encode(revision)
         queue.revision = revision
-        staged = Change(key, revision, value, previous, actual, cold, quiet)
+        staged = Change(key, revision, value, previous, actual, cold, quiet, tail, finalizers)
         queue.add(staged)
         if self._on_staged is not None:
             self._on_staged(staged)
-        return None if value is None else Stored(key, revision, value)
+        return None if value is None else Stored(key, revision, value, tail)
 
     def follow(self, on_staged: Callable[[Change], None], on_rollback: Callable[[], None]) -> None:
         """Register callbacks for a component that decides by staged state.

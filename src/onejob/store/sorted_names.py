@@ -37,10 +37,11 @@ class SortedNames:
             self._chunks.append([name])
             self._firsts.append(name)
             return
-        place = self._place(name)
+        place = bisect_right(self._firsts, name) - 1
+        if place < 0:
+            place, self._firsts[0] = 0, name
         chunk = self._chunks[place]
         insort(chunk, name)
-        self._firsts[place] = chunk[0]
         if len(chunk) >= _CHUNK:
             half = len(chunk) // 2
             self._chunks[place : place + 1] = [chunk[:half], chunk[half:]]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, final
 
 import msgspec
 from msgspec import Struct, field
@@ -131,8 +131,37 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     document: bytes
     revision: int = 0
     warnings: tuple[str, ...] = ()
+
+
+@final
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """Result of a successful write.
+
+    A cache that has reached `revision` includes the write. Over HTTP, the revision of a Bind, an
+    Evict or an immediate Delete may be that of a later write. `document` is the object as stored;
+    for a Delete that removed it at once, its last version. It may be empty over HTTP.
+    """
+
+    revision: int
+    document: bytes
     #: Name of a created object, if it is known without decoding the document.
-    name: str = ""
+    created_name: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the object."""
+        return self.created_name or _read_name(self.document).metadata.name
+
+
+class _NamedMeta(msgspec.Struct):
+    name: str
+
+
+class _Named(msgspec.Struct):
+    metadata: _NamedMeta
+
+
+_read_name = msgspec.json.Decoder(_Named).decode
 
 
 class ListOutcome(msgspec.Struct, frozen=True):
@@ -157,6 +186,8 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):
     document: bytes
     #: True if no reaction is required: caches may apply it together with the object's next change.
     quiet: bool = False
+    #: The new finalizers and the revision of the version before, if nothing else has changed.
+    finalizers: tuple[tuple[str, ...], int] | None = None
 
 
 class LogOptions(Struct, frozen=True):

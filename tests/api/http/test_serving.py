@@ -655,3 +655,31 @@ def test_stalled_reader_of_last_response_is_disconnected(
         client.socket.close()
 
     with_server(ScriptedService({"a": LARGE}), tmp_path, test, loop=uvloop.new_event_loop)
+
+
+def test_connection_that_was_closed_twice_does_not_end_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a WebSocket that both sides close at once: a TLS transport of asyncio then has no
+    socket."""
+    _in_short_time(monkeypatch, unread=20)
+
+    async def test(wire: Wire) -> None:
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: failures.append(context)
+        )
+        acceptor = wire.server._acceptor
+        assert acceptor is not None
+        _, writer = await wire.connect()
+        async with asyncio.timeout(60):
+            while not (made := [*acceptor._made]):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            for transport in made * 2:
+                transport.close()
+            while acceptor._made and not failures:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert failures == []
+        writer.close()
+
+    with_server(ScriptedService(), tmp_path, test)

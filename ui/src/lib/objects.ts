@@ -83,6 +83,31 @@ export interface KubeEvent extends KubeObject {
 export const eventTime = (event: KubeEvent): string =>
   event.series?.lastObservedTime ?? event.lastTimestamp ?? event.eventTime ?? event.metadata.creationTimestamp;
 
+/** The status of a container. */
+export interface Container {
+  name: string;
+  restartCount?: number;
+  state?: {
+    waiting?: { reason?: string; message?: string };
+    running?: { startedAt?: string };
+    terminated?: {
+      exitCode: number;
+      reason?: string;
+      message?: string;
+      startedAt?: string;
+      finishedAt?: string;
+      durationMilliseconds?: number;
+      cpuMilliseconds?: number;
+      peakMemoryBytes?: number;
+    };
+  };
+}
+
+export interface Pod extends KubeObject {
+  spec: { nodeName?: string; initContainers?: { name: string; image?: string }[]; containers: { name: string; image?: string }[] };
+  status?: { phase?: string; podIP?: string; initContainerStatuses?: Container[]; containerStatuses?: Container[] };
+}
+
 export interface Node extends KubeObject {
   status?: {
     capacity?: Record<string, string>;

@@ -92,6 +92,9 @@ async function failureOf(answer: Response): Promise<ApiFailure> {
   }
 }
 
+/** Names the session when a WebSocket is opened: browsers send no headers of a page's with one. */
+export const sessionProtocol = (): string => `session.onejob.dev.${localStorage.getItem(KEY) ?? "none"}`;
+
 export function lastUser(): string {
   return localStorage.getItem(USER) ?? "";
 }

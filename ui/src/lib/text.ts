@@ -82,6 +82,23 @@ export function bytesText(bytes: number): string {
   return `${bytes >= 100 || unit === 0 ? Math.round(bytes) : bytes.toFixed(1)} ${units[unit]}`;
 }
 
+/** CPU time; "" if it was not measured. */
+export const cpuText = (milliseconds: number | null): string =>
+  (milliseconds === null ? "" : milliseconds < 1000 ? `${Math.round(milliseconds)}ms` : shortDuration(milliseconds));
+
+/** A duration with fractions of a second; "" if there is none. */
+export const secondsText = (seconds: number | null): string =>
+  (seconds === null ? "" : seconds < 0.001 ? "<1ms" : seconds < 1 ? `${seconds.toFixed(3)}s` : seconds < 10 ? `${seconds.toFixed(2)}s` : shortDuration(seconds * 1000));
+
+/** Has the browser save something as a file. */
+export function saveAs(name: string, content: Blob): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 // Control characters except tab; and characters that change the direction of the text around them
 // or cannot be seen at all.
 // eslint-disable-next-line no-control-regex

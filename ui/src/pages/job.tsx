@@ -6,7 +6,7 @@ import { useKeys } from "../lib/keys";
 import { EVENT, JOB, pathOf } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
 import { useTail } from "../lib/tail";
-import { age, bytesText, clockText, count, fullTime, several, shortDuration, visible, wholeDuration } from "../lib/text";
+import { age, bytesText, clockText, count, cpuText, fullTime, several, visible, wholeDuration } from "../lib/text";
 import { Empty, Foreign, OwnerLink, Problem, Progress, Section, StateMark } from "../parts/basics";
 import { Gantt } from "../parts/gantt";
 import { IndexGrid } from "../parts/index-grid";
@@ -14,11 +14,20 @@ import { askDelete, askRerun, askSuspend, JobActions } from "../parts/job-action
 import { Logs } from "../parts/logs";
 import { ReportedProgress } from "../parts/reported";
 import { type Column, Table } from "../parts/table";
+import { Usage } from "../parts/usage";
 import { Why } from "../parts/why";
 
 const YamlView = lazy(() => import("../parts/yaml-view").then((m) => ({ default: m.YamlView })));
 
-const TABS: [string, string][] = [["", "Summary"], ["pods", "Pods"], ["logs", "Logs"], ["yaml", "YAML"]];
+const Results = lazy(() => import("./results").then((m) => ({ default: m.Results })));
+
+/** Labels that the server adds, besides those with a prefix. */
+const SERVER_LABELS = new Set(["controller-uid", "job-name"]);
+
+/** Whether a Job has a row of results per index. */
+const hasResults = (job: Job): boolean => job.spec.completionMode === "Indexed" || "onejob.dev/params" in (job.metadata.annotations ?? {});
+
+const TABS: [string, string][] = [["", "Summary"], ["pods", "Pods"], ["results", "Results"], ["logs", "Logs"], ["yaml", "YAML"]];
 
 export function JobPage({ namespace, name }: { namespace: string; name: string }) {
   const list = useLive<Job>(pathOf(JOB, namespace), { fieldSelector: `metadata.name=${name}` });
@@ -67,7 +76,7 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
             {job.spec.completionMode === "Indexed" && <span>indexed</span>}
             {peak > 0 && <span title="of one Pod, while it ran">peak memory <b>{memoryText(peak)}</b></span>}
             {ownerText(job) && <span>owner <b><OwnerLink object={job} /></b></span>}
-            {Object.entries(job.metadata.labels ?? {}).filter(([label]) => !label.includes("kubernetes.io/")).slice(0, 6).map(([label, value]) => (
+            {Object.entries(job.metadata.labels ?? {}).filter(([label]) => !label.includes("kubernetes.io/") && !SERVER_LABELS.has(label)).slice(0, 6).map(([label, value]) => (
               <a key={label} class="tag" href={href(["jobs"], { labels: `${label}=${value}` })}><Foreign text={`${label}=${value}`} /></a>
             ))}
           </div>
@@ -77,13 +86,14 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
       <Progress job={job} />
       {list.problem.value && <Problem text={list.problem.value} />}
       <nav class="tabs" aria-label="Parts of this Job">
-        {TABS.map(([key, title]) => (
+        {TABS.filter(([key]) => key !== "results" || hasResults(job)).map(([key, title]) => (
           <a key={key} href={href(["jobs", namespace, name], { tab: key })} aria-current={tab === key ? "page" : undefined}>{title}</a>
         ))}
       </nav>
       {summary.problem && <Problem text={summary.problem} again={summary.again} />}
       {tab === "" && <Summary job={job} summary={summary.value} refused={summary.problem !== ""} />}
       {tab === "pods" && <Pods namespace={namespace} name={name} pods={pods} summary={summary.value} />}
+      {tab === "results" && <Suspense fallback={<p class="muted">Loading…</p>}><Results job={job} /></Suspense>}
       {tab === "logs" && (summary.value
         ? <Logs key={`${query.get("pod")}/${query.get("container")}`} namespace={namespace} title={name} pods={pods} containers={containerNames}
             only={query.get("pod") ?? ""} container={query.get("container") ?? ""} />
@@ -131,6 +141,7 @@ function Summary({ job, summary, refused }: { job: Job; summary: JobSummary | un
           <IndexGrid job={job} summary={summary} open={openIndex} />
         </Section>
       )}
+      <Usage path={`/ui/api/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(job.metadata.name)}`} title={job.metadata.name} running={(job.status?.ready ?? 0) > 0} />
       {summary && (
         <Section title="Pods over time" note={podsNote(summary)}>
           {summary.pods.length ? <Gantt pods={summary.pods} open={(pod) => logsOf(pod.name)} />
@@ -141,9 +152,8 @@ function Summary({ job, summary, refused }: { job: Job; summary: JobSummary | un
   );
 }
 
-/** Texts of what ended containers used; "" if that was not measured. */
+/** What ended containers used; "" if that was not measured. */
 const memoryText = (bytes: number | null): string => (bytes ? bytesText(bytes) : "");
-const cpuText = (milliseconds: number | null): string => (milliseconds === null ? "" : milliseconds < 1000 ? `${milliseconds}ms` : shortDuration(milliseconds));
 
 const podsNote = (summary: JobSummary): string =>
   summary.allPodsLookedAt && summary.pods.length >= summary.activePods + summary.endedPodsLookedAt

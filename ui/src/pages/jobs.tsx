@@ -55,8 +55,8 @@ export function Jobs() {
       name: "State", width: "122px", sort: (a, b) => stateOf(a).localeCompare(stateOf(b)),
       cell: (job) => <StateMark state={stateWith(job, causeOf.get(job.metadata.uid))} />,
     },
-    { name: "Cause", wide: true, width: "28%", cell: (job) => <Foreign text={causeOf.get(job.metadata.uid)?.text ?? ""} cut /> },
-    { name: "Progress", width: "15%", cell: (job) => <Progress job={job} /> },
+    { name: "Cause", wide: true, width: "26%", cell: (job) => <Foreign text={causeOf.get(job.metadata.uid)?.text ?? ""} cut /> },
+    { name: "Progress", width: "13%", cell: (job) => <Progress job={job} /> },
     {
       name: "Duration", num: true, wide: true, width: "82px",
       sort: (a, b) => (durationOf(a, at) ?? -1) - (durationOf(b, at) ?? -1),

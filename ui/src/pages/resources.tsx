@@ -1,9 +1,10 @@
 /** Any kind that is served: its table as the server prints it, and each object as YAML. */
+import { lazy } from "preact/compat";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { remove } from "../lib/actions";
-import { now, useAnswer } from "../lib/hooks";
+import { now } from "../lib/hooks";
 import { type ColumnDefinition, idOf, liveTable, type TableRow } from "../lib/live";
-import type { KubeObject, Words } from "../lib/objects";
+import type { KubeObject } from "../lib/objects";
 import { type Kind, namespaceShown, pathOf, servedKinds } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
 import { askJson, explainError } from "../lib/session";
@@ -12,8 +13,9 @@ import { Empty, Foreign, Problem } from "../parts/basics";
 import { confirmThen } from "../parts/dialogs";
 import { Forbidden, NamespaceChoice } from "../parts/namespaces";
 import { type Column, Table } from "../parts/table";
-import { Why } from "../parts/why";
 import { YamlView } from "../parts/yaml-view";
+
+const PodPage = lazy(() => import("./pod").then((m) => ({ default: m.PodPage })));
 
 /** Tables of so many rows are read again while they are shown. */
 const FEW = 500;
@@ -30,6 +32,7 @@ export function Resources({ path }: { path: string[] }) {
   if (!plural) return <Kinds kinds={kinds} />;
   if (!kind) return <div class="card"><Empty title="This kind is not served" actions={<a class="button" href={href(["resources"])}>All kinds</a>} /></div>;
   const [first = "", second = ""] = rest;
+  if (kind.kind === "Pod" && !kind.group && second) return <PodPage key={`${first}/${second}`} namespace={first} name={second} />;
   if (kind.namespaced && second) return <One kind={kind} namespace={first} name={second} />;
   if (!kind.namespaced && first) return <One kind={kind} namespace="" name={first} />;
   return <Objects key={pathOf(kind)} kind={kind} />;
@@ -144,12 +147,9 @@ const rowPath = (kind: Kind, row: TableRow): string[] =>
 const WHAT_GOES: Record<string, string> = {
   Namespace: "Everything in it goes with it: Jobs, their Pods and logs, and all other objects.",
   CustomResourceDefinition: "All objects of its kind go with it.",
-  Pod: "It is stopped, and its logs go with it; a Job that needs it starts another one.",
 };
 
 function One({ kind, namespace, name }: { kind: Kind; namespace: string; name: string }) {
-  const pod = kind.kind === "Pod" && !kind.group;
-  const words = useAnswer<Words>(pod ? `/ui/api/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}` : "", "", 2000, 5000);
   const askRemove = () => confirmThen(
     `Delete ${kind.plural}/${name}?`, `${WHAT_GOES[kind.kind] ?? "What it owns goes with it."} This cannot be undone.`, "Delete",
     async () => {
@@ -167,7 +167,6 @@ function One({ kind, namespace, name }: { kind: Kind; namespace: string; name: s
         </div>
         {kind.verbs.includes("delete") && <div class="bar"><button class="danger" onClick={askRemove}>Delete</button></div>}
       </div>
-      {words.value && <div class="card pad" style={{ marginBottom: "12px" }}><Why words={words.value} /></div>}
       <YamlView kind={kind} namespace={namespace} name={name} />
     </>
   );

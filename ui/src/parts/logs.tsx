@@ -5,7 +5,7 @@ import { LONGEST, MOST_LINES, type Source } from "../lib/log-stream";
 import type { PodRow } from "../lib/objects";
 import { pathOf, POD } from "../lib/paths";
 import { ask } from "../lib/session";
-import { count, millisText, several, visible } from "../lib/text";
+import { count, millisText, saveAs, several, visible } from "../lib/text";
 import { Empty, Problem } from "./basics";
 import { perform } from "./dialogs";
 
@@ -223,10 +223,6 @@ async function download(namespace: string, title: string, sources: readonly Sour
     if (sources.length > 1) parts.push(`==> ${pod}/${container} <==\n`);
     parts.push(await answer.blob());
   }
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob(parts, { type: "text/plain" }));
-  link.download = `${title}.log`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  saveAs(`${title}.log`, new Blob(parts, { type: "text/plain" }));
   return `${title}.log saved`;
 }

@@ -60,16 +60,19 @@ export function Table<T>({ label, columns, rows, keyOf, open, keys, empty, page,
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return;
-    const measure = () => setView(page
-      ? { top: Math.max(0, -element.getBoundingClientRect().top), height: innerHeight }
-      : { top: element.scrollTop, height: element.clientHeight });
+    // Of a box that is higher than the window, as on narrow screens, only a part is in view.
+    const measure = () => setView({
+      top: element.scrollTop + Math.max(0, -element.getBoundingClientRect().top),
+      height: Math.min(element.clientHeight, innerHeight),
+    });
     measure();
     const observer = new ResizeObserver(measure);
-    observer.observe(page ? document.documentElement : element);
-    const scrolled = page ? document : element;
-    scrolled.addEventListener("scroll", measure, { passive: true });
-    return () => { observer.disconnect(); scrolled.removeEventListener("scroll", measure); };
-  }, [rows.length === 0, page]);
+    observer.observe(element);
+    observer.observe(document.documentElement);
+    // Scrolling of the box does not bubble, but is captured here.
+    document.addEventListener("scroll", measure, { passive: true, capture: true });
+    return () => { observer.disconnect(); document.removeEventListener("scroll", measure, { capture: true }); };
+  }, [rows.length === 0]);
 
   const inView = shown.slice(first, last);
   const shownKeys = onShown ? inView.map(keyOf).join(" ") : "";

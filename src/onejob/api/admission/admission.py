@@ -13,6 +13,7 @@ import msgspec
 from onejob.api.admission.dynamic.attributes import CONFIGURATIONS
 from onejob.api.admission.dynamic.chain import DynamicAdmission
 from onejob.api.admission.limit_ranges import LIMIT_RANGES, LimitRanges
+from onejob.api.admission.pod_resize import refusal_by_node
 from onejob.api.admission.pod_security import (
     images_changed,
     label_errors,
@@ -138,7 +139,7 @@ class Admission:
             self._priorities.staged(written)
             self._limit_ranges.staged(written)
             self.quotas.staged(written)
-        elif self.quotas.in_use:
+        elif self.quotas.usage:
             self.quotas.staged(written)
 
     def _on_rollback(self) -> None:
@@ -197,6 +198,9 @@ class Admission:
         """Return the warnings about an update. Raises the error that rejects it."""
         kind = target.kind
         resource = kind.resource
+        if target.subresource == "resize":
+            self._review_resize(target, new, old)
+            return []
         if resource == NAMESPACES:
             if errors := [*label_errors(new, old), *annotation_errors(new, old)]:
                 raise Invalid(kind.kind, kind.group, target.name, errors)
@@ -215,6 +219,23 @@ class Admission:
         if rules is None or (resource == PODS and not images_changed(new, old)):
             return []
         return self._review_pods(rules, kind, new)
+
+    def default_resize(self, namespace: str, doc: Document) -> None:
+        """Set the namespace's default resources in a Pod that is resized."""
+        for limits in self._limit_ranges.of(namespace):
+            limit_range.set_defaults(limits, doc["spec"])
+
+    def _review_resize(self, target: Target, new: Document, old: Document) -> None:
+        """Raise Forbidden for resources beyond the namespace's bounds, or the node's."""
+        self._require_limits(target.kind, target.namespace, new)
+        node = new["spec"].get("nodeName")
+        if node and new["metadata"].get("generation") != old["metadata"].get("generation"):
+            refusal = refusal_by_node(self._store, node, new["spec"])
+            if refusal is not None:
+                error = self._count_refusal("PodResizeValidator", target.kind, new, refusal.message)
+                if refusal.cause:
+                    error.details = {**error.details, "causes": [{"reason": refusal.cause}]}
+                raise error
 
     def host_paths_of(self, namespace: str) -> tuple[str, ...] | None:
         """Return the host folders that Pods of the namespace may mount, by its current policy; None

@@ -94,18 +94,13 @@ class Quotas:
         self._store = store
         self._resources = resources
         self._quotas: dict[str, dict[str, Quota]] = {}
-        self._usage: dict[str, _Usage] = {}
+        self.usage: dict[str, _Usage] = {}
         #: Callback with the namespace whose usage or quotas changed.
         self.on_change: Callable[[str], None] | None = None
         self.reload()
 
     def has_quota(self, namespace: str) -> bool:
         return namespace in self._quotas
-
-    @property
-    def in_use(self) -> bool:
-        """Return whether usage of any namespace is being tracked."""
-        return bool(self._usage)
 
     @property
     def namespaces(self) -> Iterable[str]:
@@ -144,7 +139,7 @@ class Quotas:
         key = written.key
         if key.resource == RESOURCE_QUOTAS:
             self._quota_staged(key.namespace, key.name, written.value)
-        usage = self._usage.get(key.namespace)
+        usage = self.usage.get(key.namespace)
         if usage is None or key.resource == EVENTS:
             # As upstream: Events count towards no quota.
             return
@@ -159,7 +154,7 @@ class Quotas:
 
     def reload(self) -> None:
         """Rebuild from the store after a rollback, which may have discarded staged writes."""
-        self._usage.clear()
+        self.usage.clear()
         self._quotas.clear()
         for stored in self._store.list(RESOURCE_QUOTAS).items:
             quota = read_quota(msgspec.json.decode(stored.value))
@@ -177,15 +172,15 @@ class Quotas:
         if not quotas:
             del self._quotas[namespace]
         if quotas.get(name) != before:
-            self._usage.pop(namespace, None)
+            self.usage.pop(namespace, None)
             if self.on_change is not None:
                 self.on_change(namespace)
 
     def _current_usage(self, namespace: str) -> _Usage:
         """Return the namespace's usage, computing it on first use."""
-        usage = self._usage.get(namespace)
+        usage = self.usage.get(namespace)
         if usage is None:
-            usage = self._usage[namespace] = _Usage(self._quotas[namespace].values())
+            usage = self.usage[namespace] = _Usage(self._quotas[namespace].values())
             for resource in self._resources():
                 if resource == EVENTS:
                     continue

@@ -198,7 +198,7 @@ class Acceptor:
         now = self._loop.time()
         patience = _UNREAD_SECONDS if self._open < self._most else _GOODBYE_SECONDS
         for transport, before in tuple(self._made.items()):
-            connection = transport.get_extra_info("socket")
+            connection = _socket_of(transport)
             if connection is None:
                 # The connection has ended.
                 del self._made[transport]
@@ -216,6 +216,16 @@ class Acceptor:
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_SECONDS
             log.warning(text, value)
+
+
+def _socket_of(transport: asyncio.BaseTransport) -> socket.socket | None:
+    """Return the socket of a transport; None if the connection has ended."""
+    try:
+        found: socket.socket | None = transport.get_extra_info("socket")
+    except AttributeError:
+        # A TLS transport of asyncio that was closed twice: it no longer has a connection.
+        return None
+    return found
 
 
 def _progress(connection: socket.socket) -> tuple[int, bool]:

@@ -111,12 +111,28 @@ def _applicable(applied: Document, type_: ObjectShape, subresource: str) -> Docu
     """Return a copy of `applied` without managedFields and the fields that this endpoint resets."""
     wanted: Document = deep_copy(applied)
     wanted.setdefault("metadata", {}).pop("managedFields", None)
+    if subresource == "resize":
+        return _resources_only(wanted)
     for path in reset_fields(type_, subresource):
         holder: Any = wanted
         for element in path[:-1]:
             holder = holder.get(element.removeprefix("f:"), {})
         holder.pop(path[-1].removeprefix("f:"), None)
     return wanted
+
+
+def _resources_only(pod: Document) -> Document:
+    """Return the parts of a Pod that `resize` changes, with those that identify them."""
+    spec: Document = pod.get("spec") or {}
+    kept: Document = {name: pod[name] for name in ("apiVersion", "kind", "metadata") if name in pod}
+    kept["spec"] = {"resources": spec["resources"]} if "resources" in spec else {}
+    for field in ("containers", "initContainers"):
+        if field in spec:
+            kept["spec"][field] = [
+                {name: each[name] for name in ("name", "resources", "resizePolicy") if name in each}
+                for each in spec[field]
+            ]
+    return kept
 
 
 def _entries_of(

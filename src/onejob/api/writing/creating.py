@@ -26,9 +26,9 @@ from onejob.api.writing.metadata import (
     prepare_created,
     timestamp,
 )
-from onejob.api.writing.templates import Creation, Template, evaluated_template
+from onejob.api.writing.templates import Around, Creation, Template, evaluated_template
 from onejob.objects.meta import NAMESPACES, PODS, Key, key_at
-from onejob.store.base import DamagedDocument
+from onejob.store.base import DamagedDocument, RevisionMismatch
 from onejob.wire.errors import (
     ApiError,
     Forbidden,
@@ -37,7 +37,7 @@ from onejob.wire.errors import (
     not_found,
 )
 from onejob.wire.kinds import BY_RESOURCE, Kind
-from onejob.wire.requests import Outcome, Target, Variation, WriteOptions
+from onejob.wire.requests import Outcome, Target, Variation, WriteOptions, Written
 
 #: Attempts to generate a name that is not in use.
 _NAME_TRIES: Final = 8
@@ -95,35 +95,36 @@ class Creates(WriteContext, frozen=True):
         return Outcome(201, stored.value, stored.revision, tuple(warnings))
 
     def create_pods(
-        self, namespace: str, creations: Sequence[Creation], options: WriteOptions
-    ) -> list[Outcome | ApiError | DamagedDocument]:
+        self, creations: Sequence[Creation], options: WriteOptions
+    ) -> list[Written | ApiError | DamagedDocument]:
         """Stage new Pods for one of onejob's own writers.
 
         Equal to `create` for each of them, except that Pods which fit onto the server's node at
-        once are assigned to it. Returns one outcome each, in order.
+        once are assigned to it. Returns one result each, in order.
         """
-        results: list[Outcome | ApiError | DamagedDocument] = []
-        batch = _Batch(namespace, timestamp(self.clock.now()).encode())
+        results: list[Written | ApiError | DamagedDocument] = []
+        batch = _Batch(timestamp(self.clock.now()))
         for creation in creations:
             try:
-                template = self._template(namespace, creation, options)
-                if template is None:
+                if not batch.covers(creation):
+                    batch.change(creation, self._template(creation, options))
+                if batch.template is None:
                     body = decode(creation.document)
-                    results.append(self.create(_PODS, namespace, body, options))
+                    outcome = self.create(_PODS, creation.namespace, body, options)
+                    results.append(Written(outcome.revision, outcome.document))
                 else:
-                    results.append(self._create_pod(batch, template, creation.variation))
+                    results.append(self._create_pod(batch, batch.template, creation))
             except (ApiError, DamagedDocument) as error:
                 results.append(error)
         return results
 
-    def _template(
-        self, namespace: str, creation: Creation, options: WriteOptions
-    ) -> Template | None:
+    def _template(self, creation: Creation, options: WriteOptions) -> Template | None:
         """Return the template of a Pod, which is evaluated if it is not cached.
 
         None for a Pod with a name of its own, which occurs only once, and for a body that only a
         dry run accepts.
         """
+        namespace = creation.namespace
         place = (namespace, creation.body)
         # Each audited request has the annotations of its own evaluation.
         template = None if noted() else self.templates.get(place)
@@ -143,31 +144,30 @@ class Creates(WriteContext, frozen=True):
                 self.templates[place] = template
         return template
 
-    def _create_pod(
-        self, batch: "_Batch", template: Template, variation: Variation | None
-    ) -> Outcome:
-        """Stage one Pod of a template."""
-        admission = self.admission
+    def _create_pod(self, batch: "_Batch", template: Template, creation: Creation) -> Written:
+        """Stage one Pod of a template, under a name that is not in use."""
+        admission, variation = self.admission, creation.variation
         room = admission.room
         demand = None if room is None else room.demand_if_free(template.spec)
         node = "" if room is None or demand is None else room.node.name
-        head, tail = batch.around(template, variation, node)
+        around = batch.around(template, variation, node)
         prefix = template.generate_name if variation is None else variation.generate_name
         uid = new_uid(self.rng)
-        key = self._free_name(_PODS, batch.namespace, prefix)
-        if self.asks_quotas:
-            admission.require_quota(key, template.document, created=True)
-
-        def encode(revision: int) -> bytes:
-            return b'%b%b","uid":"%b","creationTimestamp":"%b","resourceVersion":"%d%b' % (
-                head, key.name.encode(), uid.encode(), batch.now, revision, tail
-            )  # fmt: skip
-
-        stored = self.store.stage(key, 0, encode)
-        assert stored is not None, "only a deletion leaves nothing behind"
-        if room is not None and demand is not None:
-            room.reserve(uid, demand, stored.revision)
-        return Outcome(201, stored.value, stored.revision, template.warnings, key.name)
+        for _ in range(_NAME_TRIES):
+            name = generated_name(prefix, self.rng)
+            key = key_at((PODS, creation.namespace, name))
+            if self.asks_quotas:
+                admission.require_quota(key, template.document, created=True)
+            write = around.of(name, uid, batch.now)
+            try:
+                stored = self.store.stage(key, 0, write.at, tail=write.tail)
+            except RevisionMismatch:
+                continue
+            assert stored is not None, "only a deletion leaves nothing behind"
+            if room is not None and demand is not None:
+                room.reserve(uid, demand, stored.revision)
+            return Written(stored.revision, stored.value, name)
+        raise already_exists(PODS, name)
 
     def _settle(
         self,
@@ -273,36 +273,37 @@ class Creates(WriteContext, frozen=True):
 class _Batch:
     """Encoded parts shared by Pods that are created together."""
 
-    def __init__(self, namespace: str, now: bytes) -> None:
-        self.namespace = namespace
+    def __init__(self, now: str) -> None:
         self.now = now
-        #: By identity of the template and by node; the entries keep their templates alive.
-        self._pieces: dict[tuple[int, str], _Pieces] = {}
+        self.template: Template | None = None
+        self._creation: Creation | None = None
+        #: Whether one evaluation serves several Pods.
+        self._shares = not noted()
+        #: By node, for the template.
+        self._around: dict[str, Around] = {}
 
-    def around(
-        self, template: Template, variation: Variation | None, node: str
-    ) -> tuple[bytes, bytes]:
-        """Return the encoded Pod before its name and after its resourceVersion."""
-        place = (id(template), node)
-        pieces = self._pieces.get(place)
-        if pieces is None:
-            pieces = self._pieces[place] = self._encode(template, node)
-        if variation is None:
-            return pieces.around
-        return template.head(variation), template.tail(variation, pieces.sections)
+    def covers(self, creation: Creation) -> bool:
+        """Return whether `template` is that of this Pod."""
+        last, template, variation = self._creation, self.template, creation.variation
+        return (
+            last is not None
+            and template is not None
+            and last.body is creation.body
+            and last.namespace == creation.namespace
+            and self._shares
+            and (variation is None or len(variation.hostname) <= template.longest_hostname)
+        )
 
-    def _encode(self, template: Template, node: str) -> "_Pieces":
-        """Return the encoded template of Pods assigned to a node, or of unassigned ones if `node`
-        is ""."""
-        sections = (template.spec, template.status)
-        if node:
-            sections = template.assigned(node, self.now.decode())
-        return _Pieces(template, sections, (template.head(None), template.tail(None, sections)))
+    def change(self, creation: Creation, template: Template | None) -> None:
+        """Continue with a Pod of another template."""
+        self._creation, self.template, self._around = creation, template, {}
 
-
-class _Pieces(msgspec.Struct, frozen=True):
-    template: Template
-    #: Spec and status.
-    sections: tuple[bytes, bytes]
-    #: Parts before the name and after the resourceVersion of a Pod without variation.
-    around: tuple[bytes, bytes]
+    def around(self, template: Template, variation: Variation | None, node: str) -> Around:
+        """Return the encoded parts of a Pod on a node, or of an unassigned one if `node` is ""."""
+        if node not in self._around:
+            sections = (template.spec, template.status)
+            if node:
+                sections = template.assigned(node, self.now)
+            self._around[node] = template.around(None, sections)
+        around = self._around[node]
+        return around if variation is None else template.around(variation, around.sections)

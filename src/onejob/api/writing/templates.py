@@ -14,6 +14,7 @@ import msgspec
 from onejob.api.documents import decode
 from onejob.api.strategy import Document
 from onejob.api.writing.placing import assign
+from onejob.api.writing.section_patches import SectionWrite
 from onejob.wire.requests import Outcome, Variation
 
 _encode = msgspec.json.encode
@@ -28,6 +29,9 @@ class Creation(Protocol):
     """A create request for one of many objects with the same template."""
 
     @property
+    def namespace(self) -> str: ...
+
+    @property
     def body(self) -> bytes:
         """Document shared by all objects of the template."""
         ...
@@ -40,6 +44,23 @@ class Creation(Protocol):
     def document(self) -> bytes:
         """`body` with the variation."""
         ...
+
+
+class Around(msgspec.Struct, frozen=True):
+    """Encoded parts of an object, between which its own fields are put."""
+
+    #: Everything up to the value of the name.
+    head: bytes
+    #: Everything after the value of the resourceVersion.
+    rest: bytes
+    #: Spec and status.
+    sections: tuple[bytes, bytes]
+    tail: tuple[int, int]
+
+    def of(self, name: str, uid: str, now: str) -> SectionWrite:
+        """Return the write of one object."""
+        own = f'{name}","uid":"{uid}","creationTimestamp":"{now}",'
+        return SectionWrite(self.head + own.encode(), self.rest, tail=self.tail)
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -58,11 +79,18 @@ class Template(msgspec.Struct, frozen=True):
     status: bytes
     #: The same as plain values; not to be modified.
     document: Document
-    warnings: tuple[str, ...]
     #: Length of the longest hostname that was validated.
     longest_hostname: int
 
-    def head(self, variation: Variation | None) -> bytes:
+    def around(self, variation: Variation | None, sections: tuple[bytes, bytes]) -> Around:
+        """Return the parts of an object with these sections."""
+        spec, status = sections
+        if variation is not None and variation.hostname:
+            spec = b'{"hostname":%b,%b' % (_encode(variation.hostname), spec[1:])
+        rest = b'},"spec":%b,"status":%b}' % (spec, status)
+        return Around(self._head(variation), rest, sections, (len(spec), len(status)))
+
+    def _head(self, variation: Variation | None) -> bytes:
         """Return the encoded object up to the value of its name."""
         generate_name, varied = self.generate_name, self.varied_metadata
         if variation is not None:
@@ -76,13 +104,6 @@ class Template(msgspec.Struct, frozen=True):
             _members(own),
             self.metadata,
         )
-
-    def tail(self, variation: Variation | None, sections: tuple[bytes, bytes]) -> bytes:
-        """Return the encoded object after the value of its resourceVersion."""
-        spec, status = sections
-        if variation is not None and variation.hostname:
-            spec = b'{"hostname":%b,%b' % (_encode(variation.hostname), spec[1:])
-        return b'"},"spec":%b,"status":%b}' % (spec, status)
 
     def assigned(self, node: str, now: str) -> tuple[bytes, bytes]:
         """Return spec and status of an object that is assigned to a node."""
@@ -121,7 +142,6 @@ def evaluated_template(outcome: Outcome, variation: Variation | None, generation
         _encode(spec),
         _encode(document["status"]),
         document,
-        outcome.warnings,
         0 if variation is None else len(variation.hostname),
     )
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from onejob.api.documents import decode, deep_copy, same_json
 from onejob.api.kinds.base import keep_section
@@ -48,8 +49,9 @@ from onejob.api.writing.metadata import (
 )
 from onejob.api.writing.patching import json_patch, merge_patch
 from onejob.api.writing.section_patches import (
+    PodPatch,
     SectionPatch,
-    has_status,
+    SectionWrite,
     patch_section,
     read_section_patch,
 )
@@ -67,7 +69,7 @@ from onejob.wire.errors import (
 )
 from onejob.wire.field_errors import FieldError, invalid
 from onejob.wire.kinds import BY_RESOURCE, Kind
-from onejob.wire.requests import DeleteOptions, Outcome, Target, WriteOptions
+from onejob.wire.requests import DeleteOptions, Outcome, Target, WriteOptions, Written
 
 _STATUS: Final = frozenset(("status",))
 _PODS: Final = BY_RESOURCE[PODS]
@@ -139,51 +141,58 @@ class Writes(Creates, frozen=True):
         )
 
     def patch_pods(
-        self, subresource: str, patches: Sequence[tuple[Key, bytes]], options: WriteOptions
-    ) -> list[Outcome | ApiError | DamagedDocument]:
+        self, patches: Sequence[PodPatch], options: WriteOptions
+    ) -> list[Written | ApiError | DamagedDocument]:
         """Apply strategic merge patches of one of onejob's own writers to Pods.
 
-        Equal to `patch` for each of them. Returns one outcome each, in order.
+        Equal to `patch` for each of them. Returns one result each, in order.
         """
-        results: list[Outcome | ApiError | DamagedDocument] = []
-        body, section_patch = b"", None
+        results: list[Written | ApiError | DamagedDocument] = []
+        last, section_patch = None, None
         shape = self.type_of(_PODS)
-        for key, new_body in patches:
-            if new_body is not body:
-                body, section_patch = new_body, read_section_patch(new_body)
-                if (subresource == "status") is not has_status(section_patch):
-                    section_patch = None
+        for patch in patches:
+            if last is None or patch.content is not last.content:
+                section_patch = read_section_patch(patch.content)
+            last = patch
             try:
-                results.append(
-                    self._patch_pod(key, subresource, body, section_patch, shape, options)
-                )
+                results.append(self._patch_pod(patch, section_patch, shape, options))
             except (ApiError, DamagedDocument) as error:
                 results.append(error)
         return results
 
     def _patch_pod(
         self,
-        key: Key,
-        subresource: str,
-        body: bytes,
+        patch: PodPatch,
         section_patch: SectionPatch | None,
         shape: Type,
         options: WriteOptions,
-    ) -> Outcome:
+    ) -> Written:
+        key = patch.key
         stored = self.store.newest(key)
         if stored is None:
             raise not_found(PODS, key.name)
-        write = None if section_patch is None else patch_section(stored, section_patch, shape)
+        write = None
+        if section_patch is not None and (
+            (patch.subresource == "status") is (section_patch.status is not UNSET)
+        ):
+            write = patch_section(stored, section_patch, shape)
         if write is None:
-            target = Target(_PODS, key.namespace, key.name, subresource)
-            return self.patch(target, "strategic", decode(body), options)
-        if isinstance(write, Stored):
-            return Outcome(200, stored.value, stored.revision)
-        staged = self.store.stage(
-            key, stored.revision, write.at, cold=write.cold, quiet=write.quiet
-        )
+            target = Target(_PODS, key.namespace, key.name, patch.subresource)
+            outcome = self.patch(target, "strategic", decode(patch.body), options)
+            return Written(outcome.revision, outcome.document)
+        staged: Stored | None = stored
+        if type(write) is SectionWrite:
+            staged = self.store.stage(
+                key,
+                stored.revision,
+                write.at,
+                cold=write.cold,
+                quiet=write.quiet,
+                tail=write.tail,
+                finalizers=write.finalizers,
+            )
         assert staged is not None, "only a deletion leaves nothing behind"
-        return Outcome(200, staged.value, staged.revision)
+        return Written(staged.revision, staged.value)
 
     def patch_status(self, target: Target, body: bytes, options: WriteOptions) -> Outcome:
         """Apply a merge patch of one of onejob's own writers to the status.
@@ -343,6 +352,10 @@ class Writes(Creates, frozen=True):
         further = "spec" in touched or not strategy.judges_spec_alone
         if further and subresource != "finalize":
             strategy.default(new, old)
+        if subresource == "resize":
+            # Before changes get an owner: this endpoint drops all changes but those of resources.
+            self.admission.default_resize(target.namespace, new)
+            strategy.prepare_resize(new, old)
         if not trusted and not tracked:
             # Before `prepare_update`: fields that the server generates have no owner.
             now, manager = self.clock.now(), options.field_manager
@@ -366,6 +379,8 @@ class Writes(Creates, frozen=True):
         if subresource == "status":
             strategy.prepare_status_update(new, old)
             errors += strategy.validate_status_update(new, old)
+        elif subresource == "resize":
+            errors += strategy.validate_resize(new, old)
         elif subresource == "finalize":
             _only_spec_finalizers(new, old)
         elif further or "status" in touched:
@@ -378,7 +393,7 @@ class Writes(Creates, frozen=True):
             raise Invalid(kind.kind, kind.group, target.name, errors)
         if guard := self.guards.get(kind.resource):
             guard(options.user, kind, target.namespace, new, old)
-        if further and not subresource:
+        if further and subresource in ("", "resize"):
             warnings = [*warnings, *self.admission.review_update(target, new, old)]
             if self.asks_quotas:
                 self.admission.require_quota(stored.key, new, created=False)

@@ -49,12 +49,13 @@ def command(what: tuple[str, ...], output: str, failed: bool, only: bool, where:
     For a Job that repeats failed indexes (rerun --failed-only, run --resume), results of the other
     indexes are taken from the earlier Jobs. Of a Workflow, show the result values of its tasks.
     """
-    from onejob.cli.display.result_formats import as_csv, as_joblog, as_json, as_table
+    from onejob.cli.display.result_formats import as_joblog, as_json, as_table
     from onejob.cli.display.tables import render_table
     from onejob.cli.display.terminal import terminal_of
     from onejob.cli.reports.lineage import results_of_job, results_of_lineage
     from onejob.cli.resource_args import one_resource_arg
     from onejob.cli.sources.base import get
+    from onejob.diagnosis.result_table import as_csv
     from onejob.objects.meta import JOBS, WORKFLOWS
 
     arg = one_resource_arg(what, default="job")

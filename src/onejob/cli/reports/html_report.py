@@ -5,9 +5,9 @@ from datetime import datetime
 from html import escape
 from typing import Final
 
-from onejob.cli.display.results import Result
 from onejob.cli.reports.job_report import Attempt, JobReport
 from onejob.diagnosis.durations import short_seconds
+from onejob.diagnosis.results import Result
 from onejob.planning.counts import counted
 
 #: Rows of the timeline and of the table of results.

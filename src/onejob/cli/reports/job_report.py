@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-from onejob.cli.display.results import Result
 from onejob.cli.reports.lineage import results_of_lineage
 from onejob.cli.reports.log_reading import LogQuery, containers_of, whole_lines
 from onejob.cli.reports.why import why_lines
 from onejob.cli.sources.base import Api, ApiRequest, get
 from onejob.cli.sources.pods import pods_of_job
 from onejob.cli.sources.selection import Sources
+from onejob.diagnosis.results import Result
 from onejob.objects.job import is_finished
 from onejob.objects.meta import JOBS
 from onejob.objects.pod import read_pod

@@ -4,14 +4,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from onejob.cli.display.results import Result, collect, merged, renumbered, with_missing
 from onejob.cli.sources.base import Api, list_all
 from onejob.cli.sources.params import params_of_job
 from onejob.cli.sources.pods import pods_of_job
+from onejob.diagnosis.results import Result, collect, merged, renumbered, with_missing
 from onejob.objects.meta import JOBS
 from onejob.planning.job.indexes import read_index
 from onejob.planning.job.parameter_rows import row_text, rows_of
-from onejob.planning.job.rerun import RERUN_INDEXES, RERUN_OF_UID, origins_of
+from onejob.planning.job.rerun import origins_of, repeated_uid
 from onejob.planning.names import INDEX_ANNOTATION
 from onejob.wire.kinds import BY_RESOURCE
 
@@ -27,7 +27,7 @@ _MAX_LINEAGE_JOBS: Final = 1000
 def results_of_lineage(where: "Sources", api: Api, job: Document) -> list[Result]:
     """Return the newest attempt of each index of the original Job."""
     parts = [results_of_job(api, job)]
-    repeated = _repeated(job)
+    repeated = repeated_uid(job)
     while repeated and len(parts) < _MAX_LINEAGE_JOBS:
         found = _on_server(api, job, repeated) or _in_runs(where, repeated)
         if found is None:
@@ -68,12 +68,6 @@ def index_titles(api: Api, job: Document) -> Callable[[Document], str]:
     return title
 
 
-def _repeated(job: Document) -> str:
-    """Return the uid of the Job that this one reruns in part; "" if it is no partial rerun."""
-    annotations = job["metadata"].get("annotations", {})
-    return annotations.get(RERUN_OF_UID, "") if RERUN_INDEXES in annotations else ""
-
-
 def _on_server(api: Api, job: Document, uid: str) -> tuple[str, list[Result]] | None:
     jobs = list_all(api, BY_RESOURCE[JOBS], job["metadata"]["namespace"])
     return _find_job_results(api, jobs, uid)
@@ -92,7 +86,7 @@ def _in_runs(where: "Sources", uid: str) -> tuple[str, list[Result]] | None:
 def _find_job_results(api: Api, jobs: list[Document], uid: str) -> tuple[str, list[Result]] | None:
     for job in jobs:
         if job["metadata"]["uid"] == uid:
-            return _repeated(job), results_of_job(api, job)
+            return repeated_uid(job), results_of_job(api, job)
     return None
 
 

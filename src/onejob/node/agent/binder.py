@@ -50,7 +50,9 @@ class Binder:
         self._queue = SchedulingQueue() if gangs is None else gangs.queue
         if gangs is not None:
             gangs.on_change(self._gangs_changed)
-        self.room = NodeRoom(node, self._queue, self.consider_soon, groups_wait=gangs is not None)
+        self.room = NodeRoom(node, self._queue, self._released, groups_wait=gangs is not None)
+        #: Called whenever amounts of the node become free, or its capacity changes.
+        self.on_release: Callable[[], None] = _nothing
         #: All Pods without a node, by UID, including Pods that do not fit the node in its present
         #: state.
         self._waiting: dict[str, tuple[NodePod, Candidate]] = {}
@@ -91,6 +93,10 @@ class Binder:
         for pod, candidate in list(self._waiting.values()):
             self._enqueue(pod, candidate)
         self._unplaced.review_soon()
+        self._released()
+
+    def _released(self) -> None:
+        self.on_release()
         self.consider_soon()
 
     def _gangs_changed(self) -> None:
@@ -161,6 +167,9 @@ class Binder:
     def _reserve_and_place(self, pod: NodePod, demand: Amounts) -> None:
         self.room.occupy(demand)
         self._place(pod, demand)
+
+
+def _nothing() -> None: ...
 
 
 def _candidate(pod: NodePod) -> Candidate:

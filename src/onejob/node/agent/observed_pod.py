@@ -31,7 +31,7 @@ class ObservedPod(Struct, frozen=True, gc=False):
     @property
     def terminal(self) -> bool:
         """Whether the Pod has ended."""
-        return self.view.terminal
+        return self.view.status.phase in ("Succeeded", "Failed")
 
     @property
     def deleting(self) -> bool:

@@ -11,21 +11,22 @@ import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from onejob.client import base as client_base
-from onejob.client.base import Delete, Patch, Result
+from onejob.client.base import Delete, Patch, Result, Written
 from onejob.client.events import EventRecorder, about
 from onejob.clock import Clock
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.node.agent.binder import Binder
+from onejob.node.agent.limit_changes import LimitChanges
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
     Adopted,
     Bind,
     BindingRefused,
     BindingWritten,
+    ChangeLimits,
+    ConsiderResize,
     ContainerRuns,
     DeletePod,
     Dequeue,
@@ -43,6 +44,7 @@ from onejob.node.agent.pod_events import (
     PodSeen,
     Reconcile,
     ReconcileSoon,
+    RecordNormal,
     RecordWarning,
     RefreshVolumes,
     ReleasePod,
@@ -66,6 +68,7 @@ from onejob.node.setup.volume_refresh import VolumeRefresh
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
+from onejob.objects.pod_status import PodPrecondition, PodStatusPatch
 from onejob.planning.pod.placement import LONG_AGO, Amounts, NodeView
 from onejob.planning.pod.status import NodeFacts
 from onejob.wire.errors import ApiError, Conflict, NotFound
@@ -84,8 +87,6 @@ _RECONCILE = Reconcile()
 _STATUS_TAKEN = StatusTaken()
 #: For steps that ignore the time: reading the clock takes as long as the step itself.
 _ANY_TIME = NodeNow(LONG_AGO)
-
-_encode = msgspec.json.Encoder().encode
 
 
 class _Startup:
@@ -139,6 +140,10 @@ class PodDriver:
         self.volumes = VolumeRefresh(runtime, self.warn)
         self._prober = Prober(runtime, clock, self._is_current, self._dispatch, self.warn)
         self._hooks = Hooks(runtime, clock, self.warn)
+        self._limit_changes = LimitChanges(
+            runtime, self.binder.room, self._states, lambda uid, event: self._dispatch(uid, event)
+        )
+        self.binder.on_release = self._limit_changes.room_freed
         self._startup: _Startup | None = _Startup()
         #: Pods to reconcile, in this order: by UID, the runtime events to note before.
         self._due: dict[str, list[RuntimeEvent]] = {}
@@ -156,15 +161,18 @@ class PodDriver:
             RequestStatusWrite: self._request_status_write,
             DeletePod: self._delete,
             RecordWarning: lambda uid, e: self.warn(e.pod, e.reason, e.message),
+            RecordNormal: self._record_normal,
             Enqueue: lambda uid, e: self.binder.add(e.pod),
             Dequeue: lambda uid, e: self.binder.drop(uid),
             TakeRoom: lambda uid, e: self.binder.room.claim(uid, e.demand),
             FreeRoom: lambda uid, e: self.binder.room.release(e.demand),
+            ConsiderResize: lambda uid, e: self._limit_changes.consider(uid),
             FollowVolumes: lambda uid, e: self.volumes.follow(e.pod),
             PodChanged: lambda uid, e: self.volumes.pod_changed(e.pod),
             RefreshVolumes: lambda uid, e: self.volumes.refresh(uid),
             StartContainer: lambda uid, e: runtime.launch(e.pod, e.container, e.attempt),
             StopContainer: self._stop_container,
+            ChangeLimits: self._limit_changes.change,
             RunPostStart: self._run_post_start,
             ContainerRuns: self._container_runs,
             EndWork: self._end_work,
@@ -252,8 +260,10 @@ class PodDriver:
             self._reconcile_all()
 
     def close(self) -> None:
-        """Cancel hooks and the refresh of volumes; containers are not stopped."""
+        """Cancel hooks, changes of limits and the refresh of volumes; containers are not
+        stopped."""
         self._hooks.close()
+        self._limit_changes.close()
         self.volumes.close()
 
     def cancel_timer(self) -> None:
@@ -271,6 +281,10 @@ class PodDriver:
     def warn(self, pod: NodePod, reason: str, message: str) -> None:
         """Record a Warning Event about the Pod."""
         self._recorder.record(about("v1", "Pod", pod.metadata), "Warning", reason, message)
+
+    def _record_normal(self, uid: str, effect: RecordNormal) -> None:
+        what = about("v1", "Pod", effect.pod.metadata)
+        self._recorder.record(what, "Normal", effect.reason, effect.message)
 
     # --- events
 
@@ -294,6 +308,8 @@ class PodDriver:
         state = self._states.get(uid)
         if state is not None:
             if is_echo(state, pod):
+                if type(state) is Done and pod.metadata.revision >= state.revision:
+                    del self._states[uid]
                 return
         elif (
             pod.spec.node_name not in ("", self._node_name)
@@ -476,20 +492,19 @@ class PodDriver:
     def _request_status_write(self, uid: str, effect: RequestStatusWrite) -> None:
         """Queue the write of the Pod's status, in the version of the moment in which it is sent."""
         state = self._states[uid]
-        assert isinstance(state, Active), "only Pods that run here have a status to write"
+        assert type(state) is Active, "only Pods that run here have a status to write"
 
         def take() -> Patch | None:
             state = self._states.get(uid)
-            if not isinstance(state, Active) or state.unwritten is None:
+            if type(state) is not Active or state.unwritten is None:
                 # The Pod has been deleted.
                 return None
             self._dispatch(uid, _STATUS_TAKEN, _ANY_TIME)
-            status = _encode(state.unwritten)
-            body = b'{"metadata":{"uid":"%b"},"status":%b}' % (uid.encode(), status)
-            return Patch(state.pod.key, body, subresource="status")
+            patch = PodStatusPatch(metadata=PodPrecondition(uid=uid), status=state.unwritten)
+            return Patch(state.pod.key, patch, subresource="status")
 
         def answered(result: Result) -> None:
-            if not isinstance(result, ApiError):
+            if type(result) is Written:
                 self._dispatch(uid, StatusWritten(result.revision), _ANY_TIME)
             else:
                 gone = isinstance(result, NotFound | Conflict)

@@ -13,8 +13,9 @@ from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.probing.results import Probed
 from onejob.node.runtime import RuntimeEvent
 from onejob.objects.meta import Key, Meta
-from onejob.objects.pod_spec import Container, NodePod
+from onejob.objects.pod_spec import Container, NodePod, Resources
 from onejob.planning.pod.placement import Amounts
+from onejob.planning.pod.resizing import Refusal
 
 # --- events: from the API
 
@@ -86,6 +87,24 @@ class HookDone(Struct, frozen=True, gc=False):
     ok: bool
 
 
+class ResizeDecided(Struct, frozen=True, gc=False):
+    """Whether the node allocates the resources that the Pod wants in this generation."""
+
+    generation: int
+    #: None if it does.
+    refusal: Refusal | None = None
+
+
+class LimitsChanged(Struct, frozen=True, gc=False):
+    """The runtime has changed the limits of a running container, or failed to."""
+
+    container: str
+    attempt: int
+    resources: Resources
+    #: Why it failed; "" if it did not.
+    problem: str = ""
+
+
 class Reconcile(Struct, frozen=True, gc=False):
     """Compare actual with desired state: a fact changed, or a timer fired."""
 
@@ -105,6 +124,8 @@ PodEvent: TypeAlias = (
     | Adopted
     | HookDone
     | Probed
+    | ResizeDecided
+    | LimitsChanged
     | Reconcile
 )
 
@@ -134,6 +155,12 @@ class RecordWarning(Struct, frozen=True, gc=False):
     message: str
 
 
+class RecordNormal(Struct, frozen=True, gc=False):
+    pod: NodePod
+    reason: str
+    message: str
+
+
 # --- effects: on the node's resources
 
 
@@ -153,6 +180,10 @@ class TakeRoom(Struct, frozen=True, gc=False):
 
 class FreeRoom(Struct, frozen=True, gc=False):
     demand: Amounts
+
+
+class ConsiderResize(Struct, frozen=True, gc=False):
+    """Decide whether the node allocates the resources that the Pod wants."""
 
 
 # --- effects: on the containers
@@ -185,6 +216,14 @@ class StopContainer(Struct, frozen=True, gc=False):
     container: str
     attempt: int
     grace_seconds: int
+
+
+class ChangeLimits(Struct, frozen=True, gc=False):
+    """Change the limits of a running container to those of `container`, which include the Pod's."""
+
+    pod: NodePod
+    container: Container
+    attempt: int
 
 
 class RunPostStart(Struct, frozen=True, gc=False):
@@ -236,15 +275,18 @@ PodEffect: TypeAlias = (
     | RequestStatusWrite
     | DeletePod
     | RecordWarning
+    | RecordNormal
     | Enqueue
     | Dequeue
     | TakeRoom
     | FreeRoom
+    | ConsiderResize
     | FollowVolumes
     | PodChanged
     | RefreshVolumes
     | StartContainer
     | StopContainer
+    | ChangeLimits
     | RunPostStart
     | ContainerRuns
     | EndWork

@@ -16,10 +16,11 @@ written: as with a kubelet, only the newest one is.
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from sys import maxsize
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from msgspec.structs import replace
 
+from onejob.node.agent import resize_rules
 from onejob.node.agent.container_rules import ContainerRules
 from onejob.node.agent.observed_pod import ObservedPod
 from onejob.node.agent.pod_events import (
@@ -27,6 +28,7 @@ from onejob.node.agent.pod_events import (
     Bind,
     BindingRefused,
     BindingWritten,
+    ConsiderResize,
     DeletePod,
     Dequeue,
     DiscardPod,
@@ -35,6 +37,7 @@ from onejob.node.agent.pod_events import (
     FollowVolumes,
     FreeRoom,
     HookDone,
+    LimitsChanged,
     LogProblem,
     PlacedHere,
     PodChanged,
@@ -48,6 +51,7 @@ from onejob.node.agent.pod_events import (
     RefreshVolumes,
     ReleasePod,
     RequestStatusWrite,
+    ResizeDecided,
     SetTimer,
     StartContainer,
     StatusRefused,
@@ -75,6 +79,7 @@ from onejob.node.probing.results import Probed
 from onejob.node.runtime import RuntimeTraits
 from onejob.objects.pod import Pod
 from onejob.objects.pod_spec import NodePod
+from onejob.objects.pod_status import ConditionReport
 from onejob.planning.pod.demand import demand_of
 from onejob.planning.pod.lifecycle import (
     PodPlan,
@@ -113,8 +118,7 @@ class PodMachine:
 
         `state` is not modified. Events without a rule for the current phase are ignored.
         """
-        rule = self._table[state.phase].get(type(event))
-        return (state, []) if rule is None else rule(state, event, node)
+        return self._table[state.phase][type(event)](state, event, node)
 
     def _rules(self) -> Mapping[Phase, Mapping[type, _Rule]]:
         """Return the transition table: rules by phase and event type. Unlisted events are
@@ -126,7 +130,7 @@ class PodMachine:
             StatusWritten: self._status_written,
             StatusRefused: self._status_refused,
         }
-        return {
+        rules: dict[Phase, dict[type, _Rule]] = {
             "unknown": {
                 PodSeen: self._discover,
                 PodDeleted: self._delete_inactive,
@@ -149,10 +153,16 @@ class PodMachine:
                 Adopted: self._take_over,
                 HookDone: self._apply_hook_result,
                 Probed: self._apply_probe,
+                ResizeDecided: self._resize_decided,
+                LimitsChanged: self._limits_changed,
                 Reconcile: self._reconcile,
             },
             "finishing": {**working, Reconcile: self._write_again},
             "ended": {PodSeen: self._observe_after_end, PodDeleted: self._delete_inactive},
+        }
+        return {
+            phase: {**dict.fromkeys(get_args(PodEvent), _ignore), **own}
+            for phase, own in rules.items()
         }
 
     # --- before the Pod runs here
@@ -178,12 +188,17 @@ class PodMachine:
             effects.append(Enqueue(pod))
             return WAITING, effects
         # Bound by another scheduler, or by an earlier run of the agent.
+        pod, resize = resize_rules.inherit(pod)
         try:
             demand = demand_of(pod.spec)
         except InvalidQuantity:
             demand = {"pods": 1}
         effects += [TakeRoom(demand), FollowVolumes(pod), _RECONCILE_SOON]
-        return active_pod(pod, demand, pod.metadata.revision, node.now), effects
+        active = active_pod(pod, demand, pod.metadata.revision, node.now)
+        if resize is not None:
+            active.resize = resize
+            effects.append(ConsiderResize())
+        return active, effects
 
     def _delete_inactive(self, state: PodState, event: PodDeleted, node: NodeNow) -> Step:
         effects: Effects = [Dequeue()] if isinstance(state, Waiting) else []
@@ -261,9 +276,9 @@ class PodMachine:
             return
         pod = _read(observed, effects)
         if pod is not None:
-            state.pod = pod
+            resize_rules.read(state, pod, effects)
             state.known_revision = max(state.known_revision, observed.revision)
-            effects += [PodChanged(pod), _RECONCILE_SOON]
+            effects += [PodChanged(state.pod), _RECONCILE_SOON]
 
     def _delete_active(self, state: Active, event: PodDeleted, node: NodeNow) -> Step:
         effects: Effects = [EndWork(), FreeRoom(state.demand)]
@@ -292,6 +307,20 @@ class PodMachine:
             return state, []
         return following, [_RECONCILE_SOON]
 
+    def _resize_decided(self, state: Active, event: ResizeDecided, node: NodeNow) -> Step:
+        following, effects = copy_active(state), list[PodEffect]()
+        if not resize_rules.decided(following, event, effects, node):
+            return state, []
+        effects += [PodChanged(following.pod), _RECONCILE_SOON]
+        return following, effects
+
+    def _limits_changed(self, state: Active, event: LimitsChanged, node: NodeNow) -> Step:
+        following, effects = copy_active(state), list[PodEffect]()
+        if not resize_rules.limits_changed(following, event, effects, node):
+            return state, []
+        effects.append(_RECONCILE_SOON)
+        return following, effects
+
     # --- while the Pod runs here: actions
 
     def _reconcile(self, state: Active, event: Reconcile, node: NodeNow) -> Step:
@@ -300,6 +329,7 @@ class PodMachine:
         effects: Effects = []
         for reported in event.events:
             self._containers.note(state, reported, effects, node)
+        resize_rules.note_ends(state)
         return self._compare(state, effects, node), effects
 
     def _compare(self, state: Active, effects: Effects, node: NodeNow) -> PodState:
@@ -317,6 +347,8 @@ class PodMachine:
             plan = self._plan(state, node)
         if plan.start or plan.stop:
             self._start_and_stop(state, plan, effects)
+        if state.resize is not None and not plan.over:
+            resize_rules.act(state, node, effects)
         if plan.backing_off:
             _record_back_offs(state, plan, effects)
         if plan.look_again_at is not None:
@@ -363,13 +395,14 @@ class PodMachine:
             started_at=state.started_at,
             facts=self._facts,
             before=state.conditions,
+            resize=state.resize,
         )
         if status == state.reported or state.pod.terminal:
             return
         state.reported = status
         state.conditions = {
             **state.conditions,
-            **{condition.type: condition for condition in status.conditions},
+            **{each.type: each for each in status.conditions if isinstance(each, ConditionReport)},
         }
         state.unwritten = status
 
@@ -428,7 +461,7 @@ class PodMachine:
     def _end(self, state: Active, effects: Effects) -> PodState:
         """Release the Pod after its final status is stored."""
         pod = state.pod
-        if pod.metadata.deleting:
+        if pod.metadata.deletion_timestamp is not None:
             effects.append(DeletePod(pod.key, pod.metadata))
         effects += [EndWork(), FreeRoom(state.demand), ReleasePod()]
         return Done(state.known_revision)
@@ -441,13 +474,20 @@ class PodMachine:
         return self._discover(UNKNOWN, event, node)
 
 
+def _ignore(state: PodState, event: PodEvent, node: NodeNow) -> Step:
+    """Handle an event without a rule."""
+    return state, []
+
+
 def is_echo(state: PodState, seen: Pod) -> bool:
-    """Return whether the watch delivered only a write of this node, so that no step is needed."""
+    """Return whether the watch delivered only a write of this node, or one without consequences, so
+    that no step is needed."""
     if seen.metadata.deletion_timestamp is not None:
         return False
     if type(state) is Active and state.in_flight is None:
         return seen.metadata.revision <= state.known_revision
-    return False
+    # Whatever others write to a Pod that has ended, only its deletion concerns the node.
+    return type(state) is Done and seen.terminal
 
 
 def _request_write(state: Active, effects: Effects) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, final
 
 from msgspec import Struct
 
@@ -11,6 +11,7 @@ from onejob.objects.pod_spec import NodePod
 from onejob.objects.pod_status import ConditionReport, PodReport
 from onejob.planning.pod.lifecycle import ContainerSeen
 from onejob.planning.pod.placement import Amounts
+from onejob.planning.pod.resizing import Resize
 
 Phase: TypeAlias = Literal["unknown", "waiting", "binding", "running", "finishing", "ended"]
 
@@ -50,13 +51,16 @@ class Binding(Struct, frozen=True, gc=False):
     deleted: bool = False
 
 
+@final
 class Active(Struct, gc=False):
     """Running here, or ended with an unwritten final status.
 
     Only `step` changes it, and only on a copy: field values are replaced, never mutated.
     """
 
+    #: The Pod, with the resources that the node has allocated to it.
     pod: NodePod
+    #: Amounts of the node that the Pod holds.
     demand: Amounts
     #: Newest revision without news, because this node wrote it or has read it.
     known_revision: int
@@ -82,6 +86,8 @@ class Active(Struct, gc=False):
     pressures: int = 0
     #: Attempt whose back-off was recorded last, by container.
     back_offs: Mapping[str, int] = {}
+    #: None unless the Pod has been resized.
+    resize: Resize | None = None
 
 
 #: The method behind `copy.copy`, which needs four calls to reach it: most steps begin with a copy.

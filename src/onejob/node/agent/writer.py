@@ -91,7 +91,7 @@ class Writer:
                 batch = self._take_batch()
                 results = await self._write([op for op, _ in batch])
                 for number, ((op, answer), result) in enumerate(zip(batch, results, strict=True)):
-                    if isinstance(op, Delete) and _failed(result):
+                    if type(op) is Delete and _failed(result):
                         # Only this node completes a Pod's deletion, and no later event would
                         # trigger a retry.
                         self._retry_deletion(op, answer)

@@ -89,7 +89,7 @@ def run_request(
         *_labels(pod, container, ref, image, node_side),
         *_identity(pod, container, image),
         *security_arguments(pod, container, is_docker=node_side.is_docker),
-        *_limits(with_pod_limits(pod.spec, container), node_side.abilities),
+        *limit_arguments(with_pod_limits(pod.spec, container), node_side.abilities),
         *env_arguments,
         *user_namespace_arguments(pod, is_docker=node_side.is_docker, rootless=node_side.rootless),
         *(_volume(mount, mapped=mapped) for mount in mounts),
@@ -214,7 +214,7 @@ def _profile(kind: str, profile: Profile | None, folder: str) -> list[str]:
     return [f"{kind}={folder}{profile.localhost_profile}"]
 
 
-def _limits(container: Container, abilities: Abilities) -> list[str]:
+def limit_arguments(container: Container, abilities: Abilities) -> list[str]:
     """Return the arguments that limit resources, as far as the engine is able to. Raises
     ConfigProblem."""
     limits, arguments = container.resources.limits, []

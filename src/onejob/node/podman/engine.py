@@ -160,6 +160,15 @@ class Engine:
         # Not queued behind starts: stopping is more urgent.
         return await _client([*self.command, "kill", "--signal", signal, name])
 
+    async def update(self, name: str, limits: Sequence[str]) -> EngineResult:
+        """Change the limits of a running container, given as arguments of `run`."""
+        return await self._call("update", *limits, name)
+
+    async def memory_in_use(self, name: str) -> str:
+        """Return the memory that a container uses, such as `1.5MiB`; "" if it is unknown."""
+        answer = await self._call("stats", "--no-stream", "--format", "{{.MemUsage}}", name)
+        return answer.output.decode().partition("/")[0].strip() if answer.code == 0 else ""
+
     async def remove(self, names: Iterable[str]) -> None:
         """Kill and remove containers with their anonymous volumes; failures are logged."""
         patience = () if self.is_docker else ("--time", "0", "--ignore")

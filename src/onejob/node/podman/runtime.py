@@ -35,6 +35,7 @@ from onejob.node.podman.engine import (
 from onejob.node.podman.engine_settings import PodmanSettings
 from onejob.node.podman.image_volumes import images_of_volumes
 from onejob.node.podman.images import ImageProblem, Images
+from onejob.node.podman.limit_changes import change_limits, change_problem
 from onejob.node.podman.logs import LogKeeper
 from onejob.node.podman.pod_folders import PodFolders
 from onejob.node.podman.preparation import Preparation, settings_for
@@ -158,6 +159,12 @@ class PodmanRuntime(Runtime):
 
     def discard(self, uid: str) -> None:
         self._drop(uid, [self._folders.of(uid)])
+
+    def limits_problem(self, container: Container, ref: AttemptRef) -> str:
+        return change_problem(container, self._abilities, self.name)
+
+    async def change_limits(self, container: Container, ref: AttemptRef) -> str:
+        return await change_limits(self._engine, container, ref, self._abilities)
 
     async def run_command(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float

@@ -63,6 +63,8 @@ class Hooks:
 
     def forget(self, uid: str) -> None:
         """Cancel the hooks of a Pod."""
+        if not self._tasks and not self._stopping:
+            return
         for ref in [ref for ref in (*self._tasks, *self._stopping) if ref.uid == uid]:
             self._cancel(ref)
             self._stopping.discard(ref)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onejob.node.runtime import AttemptRef
 from onejob.objects.pod_spec import Container
@@ -66,6 +67,17 @@ class _Tree(Protocol):
     def make(self, name: str, limits: ContainerLimits) -> Sequence[Path]:
         """Create the groups of a container; its processes join all of them. Raises OSError."""
 
+    def change(self, name: str, limits: ContainerLimits) -> None:
+        """Change the limits of a running container, None for those that stay. Raises OSError."""
+
+    def lacking(self, name: str, limits: ContainerLimits) -> str:
+        """Return the limit that the groups of a container cannot get any more: "memory" or "CPU";
+        "" if there is none."""
+
+    def memory(self, name: str) -> tuple[int, int]:
+        """Return the bytes that a container uses, and their limit; 0 for values that cannot be
+        read."""
+
     def usage(self, name: str) -> GroupUsage:
         """Return the usage of a group; zeros for values that cannot be read."""
 
@@ -111,6 +123,30 @@ class ControlGroups:
         if self._tree is None or not limits:
             return []
         return [str(group / _PROCS) for group in self._tree.make(group_name(ref), limits)]
+
+    def lacking(self, ref: AttemptRef, limits: ContainerLimits) -> str:
+        """Return the limit that a running container cannot get; "" if there is none."""
+        return "" if self._tree is None else self._tree.lacking(group_name(ref), limits)
+
+    def change(self, ref: AttemptRef, limits: ContainerLimits) -> str:
+        """Change the limits of a running container; return why that failed, "" if it did not."""
+        assert self._tree is not None, "limits are changed only where they are enforced"
+        name = group_name(ref)
+        in_use, limit = self._tree.memory(name)
+        if limits.memory_bytes == limit:
+            # The usage may be as large as the limit, without anything to refuse.
+            limits = replace(limits, memory_bytes=None)
+        elif limits.memory_bytes is not None and in_use >= limits.memory_bytes:
+            # The kernel would end processes of the container.
+            return (
+                f'cannot decrease memory limits: attempting to set container "{ref.container}" '
+                f"memory limit ({limits.memory_bytes}) below current usage ({in_use})"
+            )
+        try:
+            self._tree.change(name, limits)
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}"
+        return ""
 
     def files(self, ref: AttemptRef) -> list[str]:
         """Return the files to join the groups of a running container."""
@@ -187,6 +223,38 @@ class _Version1:
             made.append(group)
         return made
 
+    def lacking(self, name: str, limits: ContainerLimits) -> str:
+        # Processes join their groups when they start, so that none can be added later.
+        if limits.memory_bytes is not None and not (self._memory / name).is_dir():
+            return "memory"
+        missing = self._cpu is None or not (self._cpu / name).is_dir()
+        return "CPU" if limits.cpu_milli is not None and missing else ""
+
+    def change(self, name: str, limits: ContainerLimits) -> None:
+        if limits.memory_bytes is not None:
+            group = self._memory / name
+            limit, with_swap = (
+                group / "memory.limit_in_bytes",
+                group / "memory.memsw.limit_in_bytes",
+            )
+            # The limit of memory and swap together must not be the smaller one at any time.
+            for file in (
+                (limit, with_swap)
+                if _number(limit) > limits.memory_bytes
+                else (
+                    with_swap,
+                    limit,
+                )
+            ):
+                if file is limit or with_swap.exists():
+                    _write(file, limits.memory_bytes)
+        if limits.cpu_milli is not None and self._cpu is not None:
+            _write(self._cpu / name / "cpu.cfs_quota_us", _quota(limits.cpu_milli))
+
+    def memory(self, name: str) -> tuple[int, int]:
+        group = self._memory / name
+        return _number(group / "memory.usage_in_bytes"), _number(group / "memory.limit_in_bytes")
+
     def usage(self, name: str) -> GroupUsage:
         group = self._memory / name
         kills = _field(group / "memory.oom_control", "oom_kill")
@@ -209,16 +277,30 @@ class _Version2:
         """Create a group with these limits; return the folders to enter. Raises OSError."""
         group = self._folder / name
         group.mkdir(parents=True, exist_ok=True)
+        self.change(name, limits)
         if limits.memory_bytes is not None:
-            _write(group / "memory.max", limits.memory_bytes)
             with contextlib.suppress(OSError):
                 _write(group / "memory.swap.max", 0)
             with contextlib.suppress(OSError):
                 # As in Kubernetes, the OOM killer ends a container as a whole.
                 _write(group / "memory.oom.group", 1)
+        return [group]
+
+    def lacking(self, name: str, limits: ContainerLimits) -> str:
+        if (self._folder / name).is_dir():
+            return ""
+        return "memory" if limits.memory_bytes is not None else "CPU" if limits else ""
+
+    def change(self, name: str, limits: ContainerLimits) -> None:
+        group = self._folder / name
+        if limits.memory_bytes is not None:
+            _write(group / "memory.max", limits.memory_bytes)
         if limits.cpu_milli is not None:
             _write(group / "cpu.max", f"{_quota(limits.cpu_milli)} {_CPU_PERIOD}")
-        return [group]
+
+    def memory(self, name: str) -> tuple[int, int]:
+        group = self._folder / name
+        return _number(group / "memory.current"), _number(group / "memory.max")
 
     def usage(self, name: str) -> GroupUsage:
         group = self._folder / name

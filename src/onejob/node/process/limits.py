@@ -82,6 +82,27 @@ class LimitEnforcer:
         elif group_name(ref) in self._limited:
             request["groups_to_join"] = self._groups.files(ref)
 
+    def change_problem(self, container: Container, ref: AttemptRef) -> str:
+        """Return why the limits of a running container cannot be changed; "" if they can."""
+        if self._mode == "rlimit":
+            return "its limits apply to processes when they start (--enforce-limits rlimit)"
+        if problem := self.problem:
+            return f"limits are not enforced: {problem}"
+        if lacking := self._groups.lacking(ref, limits_of(container)):
+            return f"it was started without a {lacking} limit, which cannot be added while it runs"
+        return ""
+
+    def change(self, container: Container, ref: AttemptRef) -> str:
+        """Change the limits of a running container; return why that failed, "" if it did not.
+
+        Blocks while the kernel reclaims memory.
+        """
+        limits = limits_of(container)
+        if problem := self._groups.change(ref, limits):
+            return problem
+        self._limited[group_name(ref)] = limits
+        return ""
+
     def ended(self, ref: AttemptRef, exit: Exit) -> Exit:
         """Return `exit` with the reason OOMKilled if the container's groups recorded an OOM
         kill."""

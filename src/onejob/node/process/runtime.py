@@ -306,6 +306,12 @@ class ProcessRuntime(Runtime):
         self._to_forget.append(uid)
         self._flush_soon()
 
+    def limits_problem(self, container: Container, ref: AttemptRef) -> str:
+        return self._limits.change_problem(container, ref)
+
+    async def change_limits(self, container: Container, ref: AttemptRef) -> str:
+        return await asyncio.to_thread(self._limits.change, container, ref)
+
     async def run_command(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], timeout_seconds: float
     ) -> CommandResult:

@@ -92,6 +92,9 @@ class SlurmRuntime(ProcessRuntime):
         self._fleet.announce(pod.uid, needs_of(pod, self._slurm))
         super().launch(pod, container, attempt)
 
+    def limits_problem(self, container: Container, ref: AttemptRef) -> str:
+        return "the allocation by Slurm limits it, which has a fixed size"
+
     async def open_session(
         self, pod: NodePod, ref: AttemptRef, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> ExecSession:

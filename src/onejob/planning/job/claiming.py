@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from onejob.objects.job import Job
-from onejob.objects.meta import OwnerReference
+from onejob.objects.meta import Meta, OwnerReference
 from onejob.objects.pod import Pod
 from onejob.planning.job.operator_settings import Settings, marks_of_pods
 from onejob.planning.names import TRACKING_NAMES
@@ -51,6 +51,10 @@ def plan_claims(job: Job, candidates: Iterable[Pod]) -> Claims:
     adoptions: list[Pod] = []
     releases: list[Pod] = []
     for pod in candidates:
+        # Most candidates are new Pods of one template.
+        if kept and _is_kept_alike(kept[-1].metadata, pod.metadata):
+            kept.append(pod)
+            continue
         match claim_of(job, matcher, pod):
             case "keep":
                 kept.append(pod)
@@ -61,6 +65,11 @@ def plan_claims(job: Job, candidates: Iterable[Pod]) -> Claims:
             case "leave":
                 pass
     return Claims(tuple(kept), tuple(adoptions), tuple(releases))
+
+
+def _is_kept_alike(kept: Meta, metadata: Meta) -> bool:
+    """Return whether a Pod is kept for the same reason as one that is kept."""
+    return kept.labels == metadata.labels and kept.owner_references == metadata.owner_references
 
 
 def claim_of(job: Job, matcher: LabelMatcher | None, pod: Pod) -> Claim:

@@ -64,14 +64,17 @@ class JobPods:
         uid = pod.metadata.uid
         if uid in self.active or uid in self.ended or uid in self.ending or uid in self.accounted:
             self.remove(uid)
-        if pod.terminal:
+        if pod.status.phase in ("Succeeded", "Failed"):
             (self.ended if is_tracked(pod) else self.accounted)[uid] = pod
             return
         if pod.metadata.deletion_timestamp is not None:
             self.ending[uid] = pod
         else:
             self._put_active(uid, pod)
-        if pod.status.phase in ("Running", "Pending") and (restarts := restart_count(pod)):
+        # A new Pod has no containers that could have been restarted.
+        has_run = pod.status.container_statuses or pod.status.init_container_statuses
+        counts = has_run and pod.status.phase in ("Running", "Pending")
+        if counts and (restarts := restart_count(pod)):
             self._restarts[uid] = restarts
 
     def remove(self, uid: str) -> None:
@@ -207,11 +210,12 @@ def new_finished_pods(job: Job, pods: Iterable[Pod]) -> tuple[tuple[Pod, ...], t
     listed_failed = frozenset(uncounted.failed if uncounted else ())
     succeeded: list[Pod] = []
     failed: list[Pod] = []
+    indexed = job.indexed
     for pod in pods:
         uid = pod.metadata.uid
         if not is_tracked(pod):
             continue
-        if job.indexed and valid_index(pod, job) is None:
+        if indexed and valid_index(pod, job) is None:
             continue
         if pod.status.phase == "Succeeded":
             if uid not in listed_succeeded and uid not in listed_failed:

@@ -43,15 +43,19 @@ def is_tracked(pod: Pod) -> bool:
 def end_of(pod: Pod) -> PodEnd:
     if pod.status.phase not in ("Succeeded", "Failed"):
         return "none"
-    return "held" if is_tracked(pod) else "accounted"
+    # Inlines `is_tracked`: this is evaluated for every change of every Pod.
+    finalizers = pod.metadata.finalizers
+    tracked = TRACKING in finalizers or TRACKING_AS_PROPOSED in finalizers
+    return "held" if tracked else "accounted"
 
 
 def controlling_job_uid(pod: Pod | None) -> str | None:
     """Return the UID of the Job that controls the Pod; None if no Job does."""
-    owner = pod.metadata.controller_ref if pod is not None else None
-    if owner is None or owner.kind != "Job" or owner.api_version != "batch/v1":
-        return None
-    return owner.uid
+    for owner in () if pod is None else pod.metadata.owner_references:
+        if owner.controller:
+            is_job = owner.kind == "Job" and owner.api_version == "batch/v1"
+            return owner.uid if is_job else None
+    return None
 
 
 def same_owners(old: Pod | None, new: Pod | None) -> bool:
@@ -66,8 +70,8 @@ def same_owners(old: Pod | None, new: Pod | None) -> bool:
 
 def completion_index(pod: Pod) -> int | None:
     """Return the Pod's completion index; None if it is absent or invalid."""
-    text = pod.metadata.annotations.get(INDEX_ANNOTATION)
-    return None if text is None else read_index(text)
+    annotations = pod.metadata.annotations
+    return read_index(annotations[INDEX_ANNOTATION]) if INDEX_ANNOTATION in annotations else None
 
 
 def valid_index(pod: Pod, job: Job) -> int | None:

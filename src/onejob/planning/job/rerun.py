@@ -114,6 +114,13 @@ def origins_of(job: Mapping[str, Any]) -> IndexSet | None:
     return None if noted is None else parse_indexes(noted, 2**31)
 
 
+def repeated_uid(job: Mapping[str, Any]) -> str:
+    """Return the uid of the Job that this one reruns in part; "" if it is no partial rerun."""
+    annotations = job["metadata"].get("annotations", {})
+    text: str = annotations.get(RERUN_OF_UID, "") if RERUN_INDEXES in annotations else ""
+    return text
+
+
 def _rows(job: Mapping[str, Any], params: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the rows in `params`.
 

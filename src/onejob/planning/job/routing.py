@@ -130,7 +130,8 @@ def may_release_finalizer(pod: Pod, find_job: FindJob, settings: Settings) -> bo
 
 def was_started_by(manager: str, pod: Pod) -> bool:
     """Return whether this controller created a Pod of another controller's Job."""
-    return pod.metadata.annotations.get(STARTED_BY_MARK) == manager
+    annotations = pod.metadata.annotations
+    return STARTED_BY_MARK in annotations and annotations[STARTED_BY_MARK] == manager
 
 
 def has_ended(pod: Pod) -> bool:

@@ -129,7 +129,8 @@ def _collect(plan: Plan, uncounted: UncountedPods, fate: JobOutcome | None) -> _
     recorded = tally.recorded_indexes or NO_INDEXES
     failed_indexes = tally.failed_indexes or NO_INDEXES
     held = plan.ledger.held
-    if job.indexed:
+    indexed = job.indexed
+    if indexed:
         held = tuple(sorted(held, key=_index_order))
     succeeded, failed = list(uncounted.succeeded), list(uncounted.failed)
     listed_succeeded, listed_failed = frozenset(succeeded), frozenset(failed)
@@ -140,7 +141,7 @@ def _collect(plan: Plan, uncounted: UncountedPods, fate: JobOutcome | None) -> _
         batch.freed.append(pod)
         uid = pod.metadata.uid
         if pod.status.phase == "Succeeded" and uid not in listed_failed:
-            if not job.indexed:
+            if not indexed:
                 if uid not in listed_succeeded:
                     succeeded.append(uid)
             else:
@@ -163,7 +164,7 @@ def _collect(plan: Plan, uncounted: UncountedPods, fate: JobOutcome | None) -> _
 
 
 def _may_lose_finalizer(plan: Plan, pod: Pod, fate: JobOutcome | None) -> bool:
-    if fate is not None or plan.job.metadata.deleting or pod.status.phase == "Succeeded":
+    if fate is not None or pod.status.phase == "Succeeded" or plan.job.metadata.deleting:
         return True
     if not pod_failed(pod, plan.job):
         return False

@@ -4,19 +4,21 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from onejob.metrics import RemovalReason
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
+from onejob.planning.mirror.names import target_of_node
 
 #: Number of finished Pods kept before the oldest are removed.
 DEFAULT_TERMINATED_LIMIT = 12500
 #: Time a node must have been absent before its Pods are deleted.
 QUARANTINE_SECONDS = 40.0
 
+_NOT_ENDED: Final = ("Pending", "Running", "Unknown", "")
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -37,10 +39,7 @@ def ended(key: Key, pod: Pod, known: Ended | None) -> Ended | None:
     common case.
     """
     metadata = pod.metadata
-    if (
-        pod.status.phase in ("Pending", "Running", "Unknown", "")
-        or metadata.deletion_timestamp is not None
-    ):
+    if pod.status.phase in _NOT_ENDED or metadata.deletion_timestamp is not None:
         return None
     if (
         known is not None
@@ -84,9 +83,25 @@ class EndedPods:
         """Return the Pod; None if it is not included."""
         return self._pods.get(key)
 
+    def observe(self, key: Key, pod: Pod) -> None:
+        """Record the present state of a Pod under this name."""
+        known = self._pods.get(key)
+        if known is None and pod.status.phase in _NOT_ENDED:
+            return
+        now = ended(key, pod, known)
+        if now is known:
+            return
+        # Stand-ins for remote Pods are not on any node, and are deleted together with the remote
+        # Pods.
+        if now is not None and not target_of_node(now.node):
+            self.put(now)
+        elif known is not None:
+            self.drop(key)
+
     def put(self, pod: Ended) -> None:
         """Add or replace a Pod."""
-        self.drop(pod.key)
+        if pod.key in self._pods:
+            self.drop(pod.key)
         self._pods[pod.key] = pod
         self._by_age.setdefault(_age(pod), {})[pod.key] = pod
 

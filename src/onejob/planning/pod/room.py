@@ -142,6 +142,11 @@ class NodeRoom:
         self._on_release()
 
     @property
+    def used(self) -> Amounts:
+        """Return the amounts that Pods hold or have reserved."""
+        return self._used
+
+    @property
     def left(self) -> dict[str, int]:
         """Return the free resources."""
         return room_left(self.node, self._used)

@@ -6,8 +6,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from onejob.objects.pod_spec import Container, NodePod
+from onejob.objects.pod_spec import Container, NodePod, QuantityText, Resources
 from onejob.objects.pod_status import (
+    ConditionRemoval,
     ConditionReport,
     ContainerReport,
     IpReport,
@@ -25,8 +26,11 @@ from onejob.planning.pod.lifecycle import (
     back_off,
     is_sidecar,
 )
+from onejob.planning.pod.resizing import IN_PROGRESS, PENDING, Resize
 
 _NOTHING = State()
+_NO_AMOUNTS: Mapping[str, QuantityText] = {}
+_UNCHANGED: Mapping[str, Resources] = {}
 
 
 class _ConditionMaker(Protocol):
@@ -56,14 +60,16 @@ def report(
     started_at: datetime,
     facts: NodeFacts,
     before: Mapping[str, ConditionReport],
+    resize: Resize | None = None,
 ) -> PodReport:
-    """Return the status of a Pod.
+    """Return the status of a Pod with the resources that are allocated to it.
 
     `before` holds the conditions last reported, by type: one whose status is unchanged keeps its
     transition time.
     """
     ips = (IpReport(ip=facts.ip),)
     now = now.replace(microsecond=0)
+    actual = _UNCHANGED if resize is None else resize.actual
     return PodReport(
         observed_generation=pod.metadata.generation,
         phase=plan.phase,
@@ -74,10 +80,42 @@ def report(
         host_ips=ips,
         pod_ip=facts.ip,
         pod_ips=ips,
-        conditions=_conditions(pod, seen, plan, now, before),
-        init_container_statuses=_containers(pod, seen, plan, facts, init=True),
-        container_statuses=_containers(pod, seen, plan, facts, init=False),
+        conditions=(
+            *_conditions(pod, seen, plan, now, before),
+            *(() if resize is None else _resize_conditions(resize, plan)),
+        ),
+        init_container_statuses=_containers(pod, seen, plan, facts, actual, init=True),
+        container_statuses=_containers(pod, seen, plan, facts, actual, init=False),
+        allocated_resources=pod.spec.resources.requests,
+        resources=_pod_resources(pod),
     )
+
+
+def _pod_resources(pod: NodePod) -> Resources | None:
+    resources = pod.spec.resources
+    return resources if resources.limits or resources.requests else None
+
+
+def _resize_conditions(
+    resize: Resize, plan: PodPlan
+) -> tuple[ConditionReport | ConditionRemoval, ...]:
+    """Return the conditions about a resize; those that do not apply are removed."""
+    reports: list[ConditionReport | ConditionRemoval] = []
+    for kind, known in ((PENDING, resize.pending), (IN_PROGRESS, resize.progress)):
+        if known is None or plan.over:
+            reports.append(ConditionRemoval(type=kind, patch="delete"))
+        else:
+            reports.append(
+                ConditionReport(
+                    type=kind,
+                    observed_generation=known.generation,
+                    status="True",
+                    reason=known.reason or None,
+                    message=known.message or None,
+                    last_transition_time=known.since.replace(microsecond=0),
+                )
+            )
+    return tuple(reports)
 
 
 def _containers(
@@ -85,6 +123,7 @@ def _containers(
     seen: Mapping[str, ContainerSeen],
     plan: PodPlan,
     facts: NodeFacts,
+    actual: Mapping[str, Resources],
     *,
     init: bool,
 ) -> tuple[ContainerReport, ...]:
@@ -92,7 +131,7 @@ def _containers(
     containers = pod.spec.init_containers if init else pod.spec.containers
     reports: tuple[ContainerReport, ...] = ()
     for container in containers:
-        reports = (*reports, _container(pod, container, seen, plan, facts, init=init))
+        reports = (*reports, _container(pod, container, seen, plan, facts, actual, init=init))
     return reports
 
 
@@ -102,6 +141,7 @@ def _container(
     every: Mapping[str, ContainerSeen],
     plan: PodPlan,
     facts: NodeFacts,
+    actual: Mapping[str, Resources],
     *,
     init: bool,
 ) -> ContainerReport:
@@ -130,6 +170,7 @@ def _container(
         state = _unstarted_state(seen, plan, init=init)
     identity = container_id(facts.runtime, pod.uid, container.name, attempt) if attempt >= 0 else ""
     running = seen.stage == "running"
+    allocated = container.resources
     done = init and not is_sidecar(container) and seen.exit is not None and seen.exit.succeeded
     return ContainerReport(
         name=container.name,
@@ -141,6 +182,8 @@ def _container(
         started=running and seen.started,
         state=state,
         last_state=last,
+        allocated_resources=allocated.requests if attempt >= 0 else _NO_AMOUNTS,
+        resources=actual.get(container.name, allocated) if attempt >= 0 else None,
     )
 
 

@@ -79,7 +79,6 @@ RULES: Final[tuple[Rule, ...]] = (
         for kind in ("serviceAccountToken", "clusterTrustBundle", "podCertificate")
     ),
     *_in_containers("lifecycle.stopSignal", "the runtime chooses the signal"),
-    *_in_containers("resizePolicy", "running Pods are not resized"),
     *_in_containers("resources.claims", "devices are not allocated by claims"),
     *_in_containers("securityContext.windowsOptions", "containers are Linux processes"),
     *_in_containers("volumeDevices", "block devices are not provided"),

@@ -79,6 +79,15 @@ def validate_init_containers(
                 for field in _NOT_FOR_INIT
                 if field in container
             ]
+            errors += [
+                invalid(
+                    f"{place}.resizePolicy[{number}].restartPolicy",
+                    "RestartContainer",
+                    "must not be set to 'RestartContainer' for non-sidecar initContainers",
+                )
+                for number, policy in enumerate(container.get("resizePolicy") or ())
+                if policy.get("restartPolicy") == "RestartContainer"
+            ]
         errors += validate_restart_policy(container, place)
     return errors
 

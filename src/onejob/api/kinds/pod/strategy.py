@@ -15,6 +15,7 @@ from onejob.api.kinds.base import (
 from onejob.api.kinds.metadata import validate_metadata_update
 from onejob.api.kinds.pod.defaults import default_pod
 from onejob.api.kinds.pod.printing import POD_COLUMNS, pod_cells, pod_row_conditions
+from onejob.api.kinds.pod.resizing import keep_all_but_resources, validate_resize
 from onejob.api.kinds.pod.resources import quality_of_service
 from onejob.api.kinds.pod.template import (
     validate_pod_spec,
@@ -137,6 +138,19 @@ class PodStrategy(SelectableStrategy):
         if new["metadata"] is old["metadata"]:
             return errors
         return validate_metadata_update(new, old) + errors
+
+    def prepare_resize(self, new: Document, old: Document) -> None:
+        keep_all_but_resources(new, old)
+        keep_generation(new, old, changed=not same_meaning(new["spec"], old["spec"]))
+
+    def validate_resize(self, new: Document, old: Document) -> list[FieldError]:
+        errors = validate_metadata_update(new, old)
+        if same_spec(new, old):
+            return errors
+        errors += newly_invalid(
+            _validate_spec(new["spec"]), lambda: _validate_spec(old["spec"]), "spec"
+        )
+        return errors + validate_resize(new, old)
 
     def selectable_fields(self, doc: Document) -> Mapping[str, str]:
         spec, status = doc.get("spec", {}), doc.get("status", {})
