@@ -1,4 +1,4 @@
-"""Admission of exec, attach and portforward. What webhooks get: the scenario `webhooks.sessions`."""
+"""Admission of exec, attach and portforward: see also the scenario `webhooks.sessions`."""
 
 from pathlib import Path
 
