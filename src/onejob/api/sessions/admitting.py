@@ -30,8 +30,6 @@ class _Options(msgspec.Struct):
 
 async def admitted_query(service: Service, target: ResourcePath, query: Query, user: User) -> Query:
     """Return the parameters of a session as dynamic admission leaves them. Raises ApiError."""
-    if not service.admission.dynamic.active:
-        return query
     place = Target(target.kind, target.namespace, target.name, target.subresource)
     given = _document(target, query)
     body, _ = await service.admitted("CONNECT", place, given, None, WriteOptions(user))
