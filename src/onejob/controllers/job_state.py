@@ -52,15 +52,14 @@ class JobState(Struct):
         self.backoff = None
         self.needs_relist = True
 
-    def put(self, pod: Pod) -> None:
-        """Add or update a Pod."""
-        self._put(pod, active=pod.active)
-
-    def _put(self, pod: Pod, *, active: bool) -> bool:
+    def put(self, pod: Pod) -> bool:
         """Add or update a Pod.
 
         Return whether a sync would now act differently or report a different status.
         """
+        return self._put(pod, active=pod.active)
+
+    def _put(self, pod: Pod, *, active: bool) -> bool:
         uid, census = pod.metadata.uid, self.census
         if uid in self.gone:
             return False
