@@ -14,7 +14,13 @@ Document = dict[str, Any]
 MARKS = "{marks}"
 IMAGE = "{image}"
 INDEX = "$JOB_COMPLETION_INDEX"
-_FOREVER = "sleep 600"
+#: Ends with 143 on SIGTERM, also as the first process of a container, which ignores it otherwise.
+_FOREVER = "trap 'exit 143' TERM; sleep 600 & wait"
+
+
+def _unless(comparison: str) -> str:
+    """Return a script that succeeds for the indexes with this property, and runs on for others."""
+    return f"test {INDEX} {comparison} || {{ {_FOREVER}; }}"
 
 
 class Case(NamedTuple):
@@ -103,9 +109,10 @@ _job("kept-after-the-end", ttlSecondsAfterFinished=86400)
 # --- failures
 _job("fails", "exit 3", **_ONCE, quick=True)
 _job("fails-with-255", "exit 255", **_ONCE)
-_job("killed-by-sigkill", "kill -9 $$$$", **_ONCE)
-_job("killed-by-sigterm", "kill -TERM $$$$", **_ONCE)
-_job("killed-by-segfault", "kill -SEGV $$$$", **_ONCE)
+# In a shell of its own: the first process of a container cannot kill itself.
+_job("killed-by-sigkill", "sh -c 'kill -9 $$$$'; exit $?", **_ONCE)
+_job("killed-by-sigterm", "sh -c 'kill -TERM $$$$'; exit $?", **_ONCE)
+_job("killed-by-segfault", "sh -c 'kill -SEGV $$$$'; exit $?", **_ONCE)
 _job("fails-twice", "exit 3", backoffLimit=1)
 _job("succeeds-when-retried", _SECOND_TIME, quick=True)
 _job("succeeds-when-all-are-retried", _SECOND_TIME, completions=2, parallelism=1)
@@ -116,7 +123,7 @@ _job("deadline-of-the-job", _FOREVER, activeDeadlineSeconds=2, quick=True)
 _job(
     "deadline-of-the-job-with-many", _FOREVER, activeDeadlineSeconds=2, completions=3, parallelism=3
 )
-_job("deadline-of-the-pod", _FOREVER, pod={"activeDeadlineSeconds": 2}, **_ONCE)
+_job("deadline-of-the-pod", _FOREVER, pod={"activeDeadlineSeconds": 8}, **_ONCE)
 _job("deadline-that-is-met", activeDeadlineSeconds=600)
 
 # --- restarts in place
@@ -176,14 +183,14 @@ _job("fail-index", f"test {INDEX} = 1 && exit 42; true", completions=3, parallel
      backoffLimitPerIndex=5, **_INDEXED, **_rules(_codes("FailIndex", "In", 42)))  # fmt: skip
 
 # --- success policies
-_job("enough-indexes", f"test {INDEX} = 0 || {_FOREVER}", completions=3, parallelism=3, **_INDEXED,
+_job("enough-indexes", _unless("= 0"), completions=3, parallelism=3, **_INDEXED,
      **_succeeds({"succeededIndexes": "0"}), quick=True)  # fmt: skip
-_job("enough-successes", f"test {INDEX} -lt 2 || {_FOREVER}",
+_job("enough-successes", _unless("-lt 2"),
      completions=4, parallelism=4, **_INDEXED,
      **_succeeds({"succeededCount": 2}))  # fmt: skip
-_job("enough-of-some-indexes", f"test {INDEX} = 2 || {_FOREVER}", completions=4, parallelism=4,
+_job("enough-of-some-indexes", _unless("= 2"), completions=4, parallelism=4,
      **_INDEXED, **_succeeds({"succeededIndexes": "1-3", "succeededCount": 1}))  # fmt: skip
-_job("second-success-rule", f"test {INDEX} = 1 || {_FOREVER}",
+_job("second-success-rule", _unless("= 1"),
      completions=3, parallelism=3, **_INDEXED,
      **_succeeds({"succeededIndexes": "0"}, {"succeededIndexes": "1"}))  # fmt: skip
 

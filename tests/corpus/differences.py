@@ -14,7 +14,14 @@ class Difference(NamedTuple):
     reason: str
 
 
-KNOWN: Final[tuple[Difference, ...]] = ()
+KNOWN: Final[tuple[Difference, ...]] = (
+    Difference(
+        "podman",
+        "program-is-missing",
+        frozenset({"pods"}),
+        "the message is the engine's; code and reason are the same",
+    ),
+)
 
 
 def differing(reference: Outcome, other: Outcome) -> frozenset[str]:

