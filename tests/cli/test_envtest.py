@@ -280,7 +280,15 @@ def test_what_flags_mean_for_serve(
     flags: list[tuple[str, str]], files: set[str], listen: str, options: tuple[str, ...]
 ) -> None:
     chosen = serve_options(flags, {"A", "B"}, files)
-    assert (chosen.listen, chosen.options) == (listen, options)
+    plugins = "--enable-admission-plugins=DefaultTolerationSeconds,Priority"
+    assert (chosen.listen, chosen.options) == (listen, (*options, plugins))
+
+
+def test_plugins_that_are_switched_off_stay_off() -> None:
+    off = [("disable-admission-plugins", "ServiceAccount,Priority")]
+    assert serve_options(off, frozenset()).options == (
+        "--enable-admission-plugins=DefaultTolerationSeconds",
+    )
 
 
 def test_other_ways_to_authorize_get_a_note() -> None:
