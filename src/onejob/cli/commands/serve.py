@@ -192,6 +192,7 @@ def command(
     from onejob.controllers.selection import UnknownController, select_controllers
 
     host, port = parse_listen(listen)
+    enabled = _plugins(plugins)
     if not no_node:
         require_runtime(node)
     try:
@@ -222,7 +223,7 @@ def command(
         with_node=not no_node,
         host_paths=_host_paths(host_paths),
         webhook_host=webhook_host,
-        admission_plugins=_plugins(plugins),
+        admission_plugins=enabled,
         encryption_keys=None if encryption_key_file is None else Path(encryption_key_file),
         audit=audit,
         notify=notify,
