@@ -82,9 +82,6 @@ CONTENT: dict[str, dict[str, Any]] = {
         "spec": {"priorityLevelConfiguration": {"name": "a"}}
     },
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": {"spec": {"type": "Exempt"}},
-    "certificatesigningrequests.certificates.k8s.io": {
-        "spec": {"request": "YQ==", "signerName": "example.com/a", "usages": ["client auth"]}
-    },
     "runtimeclasses.node.k8s.io": {"handler": "runc"},
     "storageclasses.storage.k8s.io": {"provisioner": "example.com/a"},
     "persistentvolumes": {

@@ -379,6 +379,9 @@ class Writes(Creates, frozen=True):
         if subresource == "status":
             strategy.prepare_status_update(new, old)
             errors += strategy.validate_status_update(new, old)
+        elif subresource == "approval":
+            strategy.prepare_approval(new, old)
+            errors += strategy.validate_approval(new, old)
         elif subresource == "resize":
             errors += strategy.validate_resize(new, old)
         elif subresource == "finalize":
