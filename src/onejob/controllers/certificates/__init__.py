@@ -1,1 +1,1 @@
-"""Signer of approved CertificateSigningRequests."""
+"""Signer of approved CertificateSigningRequests, with the authority of the server."""
