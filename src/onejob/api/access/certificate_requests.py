@@ -77,7 +77,7 @@ def _require_unprivileged_subject(document: Document) -> None:
     if spec["signerName"] != CLIENT_SIGNER:
         return
     # Imported with the first request: few servers have any.
-    from onejob.api.kinds.certificate_contents import BadCertificateRequest, names_in, read_request
+    from onejob.api.kinds.certificates.contents import BadCertificateRequest, names_in, read_request
 
     try:
         names = names_in(read_request(spec["request"]))

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from onejob.api.access.certificates import load_authority
-from onejob.api.kinds.certificate_contents import (
+from onejob.api.kinds.certificates.contents import (
     BadCertificateRequest,
     alternative_names,
     read_request,

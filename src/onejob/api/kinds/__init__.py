@@ -99,7 +99,7 @@ def strategy_for(kind: Kind, gates: FeatureGates, *, tracking: str = TRACKING) -
 
             return VolumeStrategy(kind)
         case "certificatesigningrequests.certificates.k8s.io":
-            from onejob.api.kinds.certificates import CertificateRequestStrategy
+            from onejob.api.kinds.certificates.strategy import CertificateRequestStrategy
 
             return CertificateRequestStrategy(kind)
         case "storageclasses.storage.k8s.io":

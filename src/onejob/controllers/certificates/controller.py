@@ -7,7 +7,7 @@ import msgspec
 
 from onejob.api.access.certificates import BadAuthority
 from onejob.api.access.signing import CertificateSigner
-from onejob.api.kinds.certificate_contents import BadCertificateRequest, names_in, read_request
+from onejob.api.kinds.certificates.contents import BadCertificateRequest, names_in, read_request
 from onejob.client.base import Patch
 from onejob.controllers.context import ControllerContext
 from onejob.informers.cache import Delta

@@ -112,7 +112,7 @@ def _in_words(seconds: int) -> str:
 
 def _spec_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     # Imported with the first request: few servers have any.
-    from onejob.api.kinds.certificate_contents import BadCertificateRequest, read_request
+    from onejob.api.kinds.certificates.contents import BadCertificateRequest, read_request
 
     errors: list[FieldError] = []
     try:
@@ -174,7 +174,7 @@ def _condition_errors(new: Document, old: Document) -> list[FieldError]:
 
 
 def _certificate_errors(new: Document, old: Document) -> list[FieldError]:
-    from onejob.api.kinds.certificate_contents import require_certificates
+    from onejob.api.kinds.certificates.contents import require_certificates
 
     path = "status.certificate"
     certificate = (new.get("status") or {}).get("certificate", "")
