@@ -181,6 +181,7 @@ KINDS: Sequence[Kind] = (
         subresources=(
             Subresource("attach", ("create", "get"), kind="PodAttachOptions"),
             Subresource("binding", ("create",), kind="Binding"),
+            Subresource("ephemeralcontainers", STATUS_VERBS),
             Subresource("eviction", ("create",), "policy", "v1", "Eviction"),
             Subresource("exec", ("create", "get"), kind="PodExecOptions"),
             Subresource("log", ("get",)),

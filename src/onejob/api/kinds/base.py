@@ -83,6 +83,12 @@ class BaseStrategy:
     def validate_approval(self, new: Document, old: Document) -> list[FieldError]:
         raise NotImplementedError(f"{self.kind.resource} has no subresource approval")
 
+    def prepare_ephemeral_containers(self, new: Document, old: Document) -> None:
+        raise NotImplementedError(f"{self.kind.resource} has no ephemeral containers")
+
+    def validate_ephemeral_containers(self, new: Document, old: Document) -> list[FieldError]:
+        raise NotImplementedError(f"{self.kind.resource} has no ephemeral containers")
+
     def prepare_resize(self, new: Document, old: Document) -> None:
         raise NotImplementedError(f"{self.kind.resource} has no subresource resize")
 
