@@ -26,7 +26,7 @@ async def main():
 run_virtual(main())
 print(*sorted(
     name for name in sys.modules
-    if name.startswith("onejob.") and "claims" in name or name.endswith("claim_caches")
+    if name.startswith("onejob.") and "claim" in name and ".job" not in name
 ))
 """
 
