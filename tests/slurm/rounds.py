@@ -175,6 +175,8 @@ def _choose(rng: random.Random, number: int) -> list[str]:
 
 def _play(scene: Scene, number: int, chosen: list[str]) -> None:
     folder, rng = scene.folder / f"round-{number}", scene.rng
+    # Slurm drains a node on which a restarted slurmctld has started a running job again.
+    scene.cluster.run("scontrol", "update", "NodeName=ALL", "State=RESUME")
     folder.mkdir()
     (folder / "ledger").touch()
     if number % 3 == 0:

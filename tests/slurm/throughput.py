@@ -92,7 +92,8 @@ def _onejob(folder: Path, pods: int) -> None:
 def _array(folder: Path, tasks: int) -> None:
     script = folder / "array.sh"
     script.write_text("#!/bin/sh\ntrue\n")
-    _run("sbatch", "--wait", f"--array=0-{tasks - 1}", "--output=/dev/null", str(script))
+    _run("sbatch", f"--array=0-{tasks - 1}", "--output=/dev/null", str(script))
+    _until_no_job()
 
 
 def _hq(folder: Path, python: str, tasks: int) -> None:
@@ -101,10 +102,17 @@ def _hq(folder: Path, python: str, tasks: int) -> None:
     program.write_text(_HQ)
     worker = f"exec {python} {program} {tasks} {os.cpu_count()}"
     _run(
-        "sbatch", "--wait", f"--cpus-per-task={os.cpu_count()}", f"--output={folder}/hq.out",
+        "sbatch", f"--cpus-per-task={os.cpu_count()}", f"--output={folder}/hq.out",
         f"--wrap={worker}",
     )  # fmt: skip
+    _until_no_job()
     print(f"  {(folder / 'hq.out').read_text().strip().splitlines()[-1]}", flush=True)
+
+
+def _until_no_job() -> None:
+    """Wait for all jobs; `sbatch --wait` looks only every ten seconds."""
+    while _run("squeue", "--noheader", "--format=%i"):
+        time.sleep(0.1)
 
 
 def _run(*words: str) -> str:
