@@ -55,7 +55,7 @@ class Plane:
 class HttpPlane(Plane):
     """Control plane in this process, with its HTTPS server and a client of it."""
 
-    server: ApiServer
+    server: ApiServer[ApiApp]
     metrics: Metrics
     token: str
     certificates: Certificates
@@ -91,9 +91,10 @@ async def running(
 async def running_http(directory: Path, **options: Any) -> AsyncIterator[HttpPlane]:
     """Run a plane with its HTTPS server.
 
-    `options` are those of `running`; `logs`, `sessions` and `authorizer` go to the application.
+    `options` are those of `running`; `logs`, `ports`, `sessions` and `authorizer` go to the
+    application.
     """
-    sources = {name: options.pop(name) for name in ("logs", "sessions") if name in options}
+    sources = {name: options.pop(name) for name in ("logs", "ports", "sessions") if name in options}
     authorizer = options.pop("authorizer", None) or AllowAuthenticated()
     async with running(directory, **options) as plane:
         clock = SystemClock()

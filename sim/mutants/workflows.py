@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from onejob.planning.workflow import states
+from onejob.controllers.workflow import WorkflowController
+from onejob.planning.workflow import deferral, states
 from onejob.planning.workflow.planner import _Sync
 from sim.mutants.planting import Plant, edit
 
@@ -39,6 +40,15 @@ MUTANTS: Mapping[str, Plant] = {
     ),
     "failure written before running tasks ended": edit(
         _Sync._with_fate, ("if not ended:", "if not ended and fate is None:")
+    ),
+    "removed Job of a workflow not recorded": edit(
+        WorkflowController.lacks_jobs, ("return workflow is not None", "return False and True")
+    ),
+    "failure held back": edit(
+        deferral._follows_from_its_job, ('case "Waiting" | "Running":', "case _ if task.job_uid:")
+    ),
+    "records of removed Jobs not read": edit(
+        WorkflowController._removed_jobs, ("if record is not None", "if False")
     ),
     "Job not stopped at the workflow's deadline": edit(
         _Sync._changes, ("stopping = self._stops_jobs()", "stopping = False")

@@ -25,7 +25,7 @@ from onejob.controllers.event_expiry import EventExpiry
 from onejob.controllers.garbage import GarbageCollector
 from onejob.controllers.job import JobController
 from onejob.controllers.namespaces import NamespaceController
-from onejob.controllers.on_demand import OnDemand
+from onejob.controllers.on_demand import OnDemand, holds_start
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.ttl import TtlController
 from onejob.controllers.workflow import WorkflowController
@@ -34,7 +34,6 @@ from onejob.informers.shared import SharedInformers
 from onejob.metrics import Metrics
 from onejob.objects.meta import EVENTS, JOBS, PODS, Key
 from onejob.objects.workflow import CRONWORKFLOW
-from onejob.planning.names import WORKFLOW_START_FINALIZER
 from onejob.virtual_time import NOON
 from onejob.wire.errors import ApiError, Expired, NotFound
 from tests import build
@@ -229,12 +228,12 @@ async def a_house(
             house.workflows = OnDemand(
                 informers.workflows,
                 lambda: WorkflowController(
-                    context, new_series=(lambda: StagedWrites(client)) if staged else None
+                    context,
+                    new_series=(lambda: StagedWrites(client)) if staged else None,
+                    removed_job=lambda *job: cluster.service.history.removed_job(*job),
                 ),
             )
-            house.workflows.also_for(
-                informers.jobs, lambda job: WORKFLOW_START_FINALIZER in job.metadata.finalizers
-            )
+            house.workflows.also_for(informers.jobs, holds_start)
             runs.append(house.workflows.run)
         if "cronworkflows" in which:
             house.cronworkflows = CronJobController(

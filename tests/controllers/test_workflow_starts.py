@@ -1,13 +1,20 @@
 """Exactly one Job per task, whenever the controller is killed and its Jobs are deleted."""
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from onejob.client.base import Op, Patch, Propagation, Written
 from onejob.client.local import LocalClient
+from onejob.controllers import workflow
+from onejob.informers.cache import Delta
+from onejob.objects.job import Job
 from onejob.objects.meta import JOBS, WORKFLOWS, Key
+from onejob.objects.workflow import Workflow
+from onejob.wire.errors import ApiError, Forbidden
 from tests.build import a_task, a_workflow
 from tests.controllers.housekeeping import House, a_house
 
@@ -81,3 +88,146 @@ async def test_started_job_has_no_finalizer(tmp_path: Path) -> None:
         await house.finish(JOB)
         await asyncio.sleep(1)
         assert "finalizers" not in (await house.get(Key(JOBS, "default", "wf-b")))["metadata"]
+
+
+@pytest.fixture
+def held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statuses of small workflows are held back, too, and for long."""
+    monkeypatch.setattr(workflow, "MANY_TASKS", 1)
+    monkeypatch.setattr(workflow, "BATCH_SECONDS", 60.0)
+
+
+@asynccontextmanager
+async def a_server(folder: Path, *more: str) -> AsyncIterator[House]:
+    async with a_house(folder, "workflows", *more, staged=True) as house:
+        yield house
+
+
+CHAIN = (a_task("a"), a_task("b", "a"), a_task("c", "b"))
+
+
+@pytest.mark.usefixtures("held_back")
+async def test_status_is_derived_again_after_a_crash(tmp_path: Path) -> None:
+    async with a_server(tmp_path) as house:
+        await house.create(WORKFLOWS, a_workflow("wf", *CHAIN))
+        await asyncio.sleep(1)
+        await house.finish(JOB)
+        await asyncio.sleep(1)
+        assert await house.names(JOBS) == ["wf-a", "wf-b"]
+        assert await states(house) == {"a": "Running", "b": "Waiting", "c": "Waiting"}
+        before = await house.get(Key(JOBS, "default", "wf-b"))
+    async with a_server(tmp_path) as house:
+        await asyncio.sleep(70)
+        assert await house.get(Key(JOBS, "default", "wf-b")) == before
+        assert await states(house) == {"a": "Complete", "b": "Running", "c": "Waiting"}
+
+
+@pytest.mark.usefixtures("held_back")
+async def test_removed_jobs_count_after_a_crash_though_no_status_has_them(tmp_path: Path) -> None:
+    async with a_server(tmp_path) as house:
+        await house.create(WORKFLOWS, a_workflow("wf", *CHAIN))
+        await asyncio.sleep(1)
+        await house.finish(JOB)
+        await asyncio.sleep(1)
+        await house.delete(JOB)
+        await house.delete(Key(JOBS, "default", "wf-b"))
+    async with a_server(tmp_path) as house:
+        await asyncio.sleep(70)
+        assert await house.names(JOBS) == []
+        assert await states(house) == {"a": "Complete", "b": "Failed", "c": "Skipped"}
+        reasons = [
+            task.get("reason", "") for task in (await house.get(WORKFLOW))["status"]["tasks"]
+        ]
+        assert reasons == ["", "JobDeleted", "DependencyNotMet"]
+        uid = (await house.get(WORKFLOW))["metadata"]["uid"]
+        removed_job = house.cluster.service.history.removed_job
+        assert removed_job("default", uid, "wf-a") is not None
+        await house.delete(WORKFLOW)
+        assert removed_job("default", uid, "wf-a") is None
+
+
+@pytest.mark.usefixtures("held_back")
+async def test_failure_is_recorded_at_once_with_all_that_was_held_back(tmp_path: Path) -> None:
+    async with a_server(tmp_path) as house:
+        await house.create(WORKFLOWS, a_workflow("wf", *CHAIN))
+        await asyncio.sleep(1)
+        await house.finish(JOB)
+        await asyncio.sleep(1)
+        await house.finish(Key(JOBS, "default", "wf-b"), "Failed")
+        await asyncio.sleep(1)
+        assert await states(house) == {"a": "Complete", "b": "Failed", "c": "Skipped"}
+
+
+@pytest.mark.usefixtures("held_back")
+async def test_edited_workflow_keeps_what_was_held_back(tmp_path: Path) -> None:
+    async with a_server(tmp_path) as house:
+        await house.create(WORKFLOWS, a_workflow("wf", *CHAIN))
+        await asyncio.sleep(1)
+        await house.finish(JOB)
+        await asyncio.sleep(1)
+        await house.patch(WORKFLOW, {"spec": {"suspend": True}})
+        await asyncio.sleep(1)
+        assert await states(house) == {"a": "Complete", "b": "Running", "c": "Waiting"}
+        await house.finish(Key(JOBS, "default", "wf-b"))
+        await asyncio.sleep(70)
+        assert await house.names(JOBS) == ["wf-a", "wf-b"]
+        await house.patch(WORKFLOW, {"spec": {"suspend": False}})
+        await asyncio.sleep(1)
+        # Someone else's status is the one that counts; the Jobs are read again.
+        await house.patch(WORKFLOW, {"status": {"tasks": None}}, "status")
+        await asyncio.sleep(70)
+        assert await states(house) == {"a": "Complete", "b": "Complete", "c": "Running"}
+
+
+async def test_chain_writes_fewer_statuses_than_tasks(tmp_path: Path) -> None:
+    tasks = 60
+    seen: list[int] = []
+
+    def note(deltas: Sequence[Delta[Workflow]]) -> None:
+        seen.extend(delta.new.metadata.revision for delta in deltas if delta.new is not None)
+
+    async with a_server(tmp_path) as house:
+        house.informers.workflows.on_change(note)
+        chain = [a_task(f"t{n}", *([f"t{n - 1}"] if n else [])) for n in range(tasks)]
+        await house.create(WORKFLOWS, a_workflow("wf", *chain))
+        for n in range(tasks):
+            await asyncio.sleep(0.01)
+            await house.finish(Key(JOBS, "default", f"wf-t{n}"))
+        await asyncio.sleep(1)
+        assert set((await states(house)).values()) == {"Complete"}
+        assert len(set(seen)) < tasks // 4
+
+
+class Refusing(LocalClient):
+    """Client whose first status with a running task is refused, after the Job was staged."""
+
+    refused = False
+
+    def stage_many(self, ops: Sequence[Op]) -> Sequence[Written | ApiError]:
+        if not self.refused and any(
+            isinstance(op, Patch) and op.key == WORKFLOW and b'"Running"' in op.body for op in ops
+        ):
+            self.refused = True
+            return [Forbidden("refused")] * len(ops)
+        return super().stage_many(ops)
+
+
+async def test_decisions_stand_if_their_jobs_were_created_but_the_status_was_refused(
+    tmp_path: Path,
+) -> None:
+    """Task "b" started because "a" was skipped by `when`; then another task fails."""
+    async with a_house(tmp_path, "workflows", staged=True, client_of=Refusing) as house:
+        failing = Key(JOBS, "default", "wf-f")
+
+        def fail_at_once(deltas: Sequence[Delta[Job]]) -> None:
+            if any(delta.key == failing and delta.old is None for delta in deltas):
+                later.append(asyncio.create_task(house.finish(failing, "Failed")))
+
+        later: list[asyncio.Task[None]] = []
+        house.informers.jobs.on_change(fail_at_once)
+        tasks = (a_task("a", when="false"), a_task("b", "a"), a_task("f"))
+        await house.create(WORKFLOWS, a_workflow("wf", *tasks))
+        await asyncio.sleep(20)
+        assert await states(house) == {"a": "Skipped", "b": "Running", "f": "Failed"}
+        assert (await house.get(WORKFLOW))["status"]["tasks"][0]["reason"] == "WhenFalse"
+        await asyncio.gather(*later)

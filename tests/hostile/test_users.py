@@ -96,12 +96,14 @@ def writes() -> Iterator[Try]:
         yield Try(who, "PUT", f"{A}/finalize", {"metadata": {"name": "a"}})
         yield Try(who, "DELETE", f"{B}/secrets")
         yield Try(who, "POST", f"{B}/serviceaccounts/default/token", {"spec": {}})
+        yield Try(who, "GET", f"{B}/pods/p/proxy/")
+        yield Try(who, "GET", f"{B}/services/s/proxy/")
         system = "/api/v1/namespaces/kube-system"
         yield Try(who, "POST", f"{system}/serviceaccounts/job-controller/token", {"spec": {}})
         yield Try(who, "PATCH", f"{system}/configmaps/onejob-queues", {}, content_type=MERGE)
         phase = {"status": {"phase": "Succeeded"}}
         yield Try(who, "PATCH", f"{A}/pods/p/status", phase, content_type=MERGE)
-        for sub in ("binding", "ephemeralcontainers", "resize", "token", "proxy"):
+        for sub in ("binding", "ephemeralcontainers", "resize", "token"):
             yield Try(who, "POST", f"{A}/pods/p/{sub}", {"target": {"name": "node"}})
         status = "/apis/batch/v1/namespaces/a/jobs/j/status"
         yield Try(who, "PATCH", status, {}, content_type=MERGE)
@@ -110,7 +112,7 @@ def writes() -> Iterator[Try]:
         yield Try(who, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
     yield Try("alice", "POST", f"{A}/configmaps", {"metadata": {"name": "x", "namespace": "b"}})
     yield Try("bob", "POST", f"{A}/serviceaccounts/default/token", {"spec": {}})
-    for sub in ("exec?command=id", "attach", "portforward", "eviction"):
+    for sub in ("exec?command=id", "attach", "portforward", "eviction", "proxy/x"):
         yield Try("bob", "POST", f"{A}/pods/p/{sub}", {})
 
 

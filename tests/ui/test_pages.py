@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from onejob.planning.mirror.names import TARGET_LABEL
 from onejob.testing import OnejobNamespace, OnejobServer
+from tests.cli.command_line import CommandLine
 from tests.ui.browsers import replace_text
 from tests.ui.demo import (
     a_cronjob,
@@ -695,6 +696,39 @@ def _add_viewer(home: Path, namespace: OnejobNamespace, target: Path) -> None:
     config["users"][0]["user"] = {"token": token}
     target.touch(mode=0o600)
     target.write_bytes(msgspec.json.encode(config))
+
+
+def test_kept_runs_have_pages_without_actions(browser: Browser, tmp_path: Path) -> None:
+    onejob = CommandLine(tmp_path)
+    failing = "echo out of paper; exit 3"
+    onejob.run("run", "--name", "print", "--", "sh", "-c", failing)
+    served = onejob.start("ui", "--no-browser")
+    assert served.stdout is not None
+    context = browser.new_context(ignore_https_errors=True)
+    page = context.new_page()
+    try:
+        page.goto(served.stdout.readline().strip())
+        row = page.get_by_role("row", name=re.compile("print"))
+        expect(row).to_contain_text("Failed")
+        row.get_by_role("link", name="print").click()
+        expect(page.get_by_text("job/print is Failed")).to_be_visible()
+        expect(page.get_by_text("Read-only.")).to_be_visible()
+        expect(page.get_by_role("button", name=re.compile("Rerun|Delete"))).to_have_count(0)
+        page.keyboard.press("x")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        page.get_by_role("link", name="Logs", exact=True).click()
+        expect(page.get_by_role("log")).to_contain_text("out of paper")
+        page.get_by_role("link", name="Jobs", exact=True).first.click()
+        expect(
+            page.get_by_role("row", name=re.compile("exit code 3: out of paper"))
+        ).to_be_visible()
+        page.get_by_role("link", name="All runs").click()
+        expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+    finally:
+        context.close()
+        served.terminate()
+        served.communicate(timeout=60)
+    assert served.returncode == 0
 
 
 @pytest.mark.parametrize(

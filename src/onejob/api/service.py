@@ -44,7 +44,7 @@ from onejob.api.yielding import (
 from onejob.clock import Clock
 from onejob.gates import FeatureGates
 from onejob.objects.disruption_budget import BUDGETS
-from onejob.objects.meta import JOBS, NAMESPACES, PODS, Key
+from onejob.objects.meta import JOBS, NAMESPACES, PODS, WORKFLOWS, Key
 from onejob.planning.custom_resources import is_true
 from onejob.planning.names import AFTER_ANNOTATIONS, TRACKING
 from onejob.planning.pod.security import Means
@@ -79,7 +79,7 @@ log = logging.getLogger(__name__)
 
 _DEFINITIONS_PER_PAGE = 100
 #: Resources whose removal concerns the history of Jobs.
-_RECORDED = frozenset({PODS, JOBS, NAMESPACES})
+_RECORDED = frozenset({PODS, JOBS, WORKFLOWS, NAMESPACES})
 #: Kinds whose DELETE returns the object even if it is removed immediately.
 _ANSWER_WITH_OBJECT = frozenset({"pods", "serviceaccounts"})
 
@@ -157,6 +157,11 @@ class Service:
         #: Returns whether a Job, by namespace, name and UID, is awaited by another one. Until the
         #: controllers have loaded all Jobs, each might be.
         self.awaits_end: Callable[[str, str, str], bool] = lambda namespace, name, uid: True
+        #: Returns whether the stored status of a workflow, by namespace, name and UID, may lack
+        #: Jobs that were created for it, or their ends.
+        self.workflow_lacks_jobs: Callable[[str, str, str], bool] = lambda namespace, name, uid: (
+            True
+        )
         #: Conversion of custom objects to the version of a kind, by webhooks; None without any.
         self.converter: Converter | None = None
         self.worker = Worker()
@@ -191,7 +196,11 @@ class Service:
         """Return the records of ended Pods. Imported with the first removal."""
         from onejob.api.history.records import JobHistory
 
-        return JobHistory(self.store, lambda *job: self.awaits_end(*job))
+        return JobHistory(
+            self.store,
+            lambda *job: self.awaits_end(*job),
+            lambda *workflow: self.workflow_lacks_jobs(*workflow),
+        )
 
     def _record_removal(self, stored: Stored) -> None:
         if stored.key.resource in _RECORDED:

@@ -143,16 +143,32 @@ def _disruption(parts: Parts) -> Controller:
 
 
 def _workflow(parts: Parts) -> Controller:
-    from onejob.controllers.on_demand import OnDemand
+    from onejob.controllers.on_demand import OnDemand, holds_start
 
     context = parts.controller_context(WORKFLOW)
 
     def make() -> "WorkflowController":
         from onejob.controllers.workflow import WorkflowController
 
-        return WorkflowController(context, new_series=lambda: parts.new_series(WORKFLOW))
+        return WorkflowController(
+            context,
+            new_series=lambda: parts.new_series(WORKFLOW),
+            removed_job=lambda *job: parts.service.history.removed_job(*job),
+        )
 
-    return OnDemand(parts.informers.workflows, make)
+    workflows = OnDemand(parts.informers.workflows, make)
+    workflows.also_for(parts.informers.jobs, holds_start)
+
+    def lacks_jobs(namespace: str, name: str, uid: str) -> bool:
+        controller = workflows.controller
+        return controller is None or controller.lacks_jobs(namespace, name, uid)
+
+    def answer_from_now_on() -> None:
+        parts.service.workflow_lacks_jobs = lacks_jobs
+
+    # Not earlier: with incomplete caches it does not know of all workflows.
+    parts.on_begin(answer_from_now_on)
+    return workflows
 
 
 def _cronworkflow(parts: Parts) -> Controller:
@@ -245,9 +261,15 @@ def add_controllers(parts: Parts, claims: "Claims") -> None:
     export_queues(parts.metrics, lambda: [part.queues for part in queued])
     for controller in controllers:
         parts.controllers.add(controller.run())
+    if WORKFLOW not in selected:
+        parts.on_begin(partial(_record_no_task, parts))
     if JOB not in selected:
         parts.on_begin(partial(_await_no_job, parts))
     _add_server_controllers(parts)
+
+
+def _record_no_task(parts: Parts) -> None:
+    parts.service.workflow_lacks_jobs = lambda namespace, name, uid: False
 
 
 def _await_no_job(parts: Parts) -> None:

@@ -34,7 +34,6 @@ from onejob.objects.meta import Key
 from onejob.planning.job.operator_settings import Settings as JobSettings
 from onejob.planning.job.operator_settings import is_ours
 from onejob.planning.leadership import Timing
-from onejob.planning.names import WORKFLOW_START_FINALIZER
 
 if TYPE_CHECKING:
     from onejob.controllers.cronjob import CronJobController
@@ -352,7 +351,7 @@ class _QueuedController(Protocol):
 
 
 def _workflow_controllers(context: ControllerContext) -> "list[_QueuedController]":
-    from onejob.controllers.on_demand import OnDemand
+    from onejob.controllers.on_demand import OnDemand, holds_start
 
     def make_workflows() -> "WorkflowController":
         from onejob.controllers.workflow import WorkflowController
@@ -368,9 +367,7 @@ def _workflow_controllers(context: ControllerContext) -> "list[_QueuedController
     informers = context.informers
     workflows = OnDemand(informers.workflows, make_workflows)
     # Their workflow may have been deleted while no controller ran.
-    workflows.also_for(
-        informers.jobs, lambda job: WORKFLOW_START_FINALIZER in job.metadata.finalizers
-    )
+    workflows.also_for(informers.jobs, holds_start)
     return [
         workflows,
         OnDemand(informers.cronworkflows, make_cronworkflows),

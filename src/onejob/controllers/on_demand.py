@@ -11,7 +11,14 @@ from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.informers.workqueue import WorkQueue
 from onejob.metrics import QueueName
+from onejob.objects.job import Job
 from onejob.objects.meta import Key
+from onejob.planning.names import WORKFLOW_START_FINALIZER
+
+
+def holds_start(job: Job) -> bool:
+    """Return whether a Job has the finalizer that the controller of workflows removes."""
+    return WORKFLOW_START_FINALIZER in job.metadata.finalizers
 
 
 class QueuedController(Protocol):

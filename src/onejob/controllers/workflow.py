@@ -2,10 +2,12 @@
 
 As in the Job controller, the queue holds only keys, and a sync never plans on caches that are older
 than the controller's own writes. In the server's process, the Jobs that a sync creates and the
-status that records them are in one commit.
+status that records them are in one commit; the status of a large workflow may follow later, if it
+can be derived from the Jobs again.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
@@ -32,9 +34,11 @@ from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, WORKFLOWS, Key
 from onejob.objects.pod import Pod
 from onejob.objects.workflow import API_VERSION, Workflow, WorkflowStatus, all_tasks
+from onejob.planning.history import RemovedJob
 from onejob.planning.job.conditions import COMPLETE
 from onejob.planning.job.plan import Event
 from onejob.planning.workflow.checks import check_workflow
+from onejob.planning.workflow.deferral import is_derivable
 from onejob.planning.workflow.documents import has_ttl
 from onejob.planning.workflow.graph import Graph, build_graph
 from onejob.planning.workflow.plan import Observed, Plan
@@ -51,12 +55,24 @@ _SETTLE_SECONDS = 2.0
 _SHORTEST_DELAY = 0.01
 #: Errors of an invalid workflow that its condition shows.
 _SHOWN_ERRORS = 3
-#: Delay of recording an end that starts nothing, in workflows of this many tasks and more.
-_BATCH_SECONDS = 0.2
-_MANY_TASKS = 50
+#: Delay of recording what can be derived again, in workflows of this many tasks and more. Each
+#: status is written as a whole.
+BATCH_SECONDS = 0.2
+MANY_TASKS = 50
 #: Jobs that are certainly created in the same turn of the event loop, and so in one commit with the
 #: status.
 _JOBS_IN_ONE_COMMIT = 16
+
+
+class _Unwritten(Struct, frozen=True):
+    """Status that is not on disk yet."""
+
+    status: WorkflowStatus
+    #: The status on disk, and the newest revision of the workflow that was seen with it.
+    stored: WorkflowStatus
+    revision: int
+    #: When (monotonic) it was first held back.
+    since: float
 
 
 class _State(Struct):
@@ -75,6 +91,10 @@ class _State(Struct):
     created: dict[str, str] = field(default_factory=dict)
     #: Results by UID of a Job, until its end is recorded.
     results: dict[str, ResultsRead] = field(default_factory=dict)
+    #: None if all is on disk.
+    unwritten: _Unwritten | None = None
+    #: Records of removed Jobs by name that the status on disk may lack; None until looked up.
+    removed: Mapping[str, RemovedJob] | None = None
     #: Names of created Jobs that the cache has yet to show: no reason for a sync.
     starting: set[str] = field(default_factory=set)
     #: Last versions of finished Jobs by name that were deleted before their end was recorded.
@@ -114,12 +134,16 @@ class WorkflowController:
         *,
         workers: int = 5,
         new_series: Callable[[], WriteSeries] | None = None,
+        removed_job: Callable[[str, str, str], RemovedJob | None] = lambda *_: None,
     ) -> None:
-        """`new_series` starts the write series of one sync; by default each write is awaited."""
+        """`new_series` starts the write series of one sync; by default each write is awaited.
+
+        `removed_job` returns the record of a removed Job by namespace, UID of the workflow and
+        name. Writes that share a commit require it, and `lacks_jobs` to decide what is recorded.
+        """
         self._client = context.client
         self._new_series = new_series or (lambda: DurableWrites(context.client))
-        #: Whether Jobs and the status that records them are separate writes.
-        self._holds_starts = new_series is None
+        self._removed_job = removed_job
         self._held = HeldJobs(context.client)
         self._workflows = context.informers.workflows
         self._jobs = context.informers.jobs
@@ -159,6 +183,11 @@ class WorkflowController:
         """Return why the last sync started no Job, for `onejob why`; "" if it started one."""
         state = self._states.get(key)
         return state.note if state is not None else ""
+
+    def lacks_jobs(self, namespace: str, name: str, uid: str) -> bool:
+        """Return whether the status on disk of a workflow may lack Jobs, or their ends."""
+        workflow = self._workflows.cache.get(Key(WORKFLOWS, namespace, name))
+        return workflow is not None and workflow.metadata.uid == uid and not workflow.finished
 
     def clock_jumped(self) -> None:
         """Sync all delayed workflows: their deadlines may have passed, or be further away."""
@@ -201,7 +230,7 @@ class WorkflowController:
         if _observed_state(old) == _observed_state(new):
             return
         if new is not None and new.finished and state is not None and self._may_wait(new, state):
-            self._queue.add_after(owner, _BATCH_SECONDS)
+            self._queue.add_after(owner, BATCH_SECONDS)
         else:
             self._queue.add(owner)
 
@@ -212,7 +241,7 @@ class WorkflowController:
         would take most of the time.
         """
         graph = state.graph
-        if graph is None or len(graph.tasks) < _MANY_TASKS or state.limited:
+        if graph is None or len(graph.tasks) < MANY_TASKS or state.limited:
             return False
         owner = job.metadata.controller_ref
         task = job.metadata.name.removeprefix(f"{owner.name}-") if owner is not None else ""
@@ -261,17 +290,34 @@ class WorkflowController:
         state = self._state_of(workflow)
         problem = self._problem_of(workflow, state)
         graph = state.graph
+        series = self._new_series()
         if graph is None:
-            return await self._execute(fail_invalid(workflow, problem, self._clock.now()), state)
+            plan = fail_invalid(workflow, problem, self._clock.now())
+            return await self._execute(plan, workflow, series, state)
+        current = self._with_unwritten(workflow, state)
         while True:
-            observed = await self._observed(workflow, state)
-            plan = plan_workflow(workflow, graph, observed, self._clock.now())
+            observed = await self._observed(current, state, series)
+            plan = plan_workflow(current, graph, observed, self._clock.now())
             if not plan.unread:
                 break
             for job in plan.unread:
                 await self._read_results(job, workflow, graph, state)
         state.note = plan.note
-        return await self._execute(plan, state)
+        return await self._execute(plan, workflow, series, state)
+
+    def _with_unwritten(self, workflow: Workflow, state: _State) -> Workflow:
+        """Return the workflow with the status that is not on disk yet."""
+        unwritten = state.unwritten
+        if unwritten is None:
+            return workflow
+        revision = workflow.metadata.revision
+        if revision != unwritten.revision:
+            if workflow.status != unwritten.stored:
+                # Another status was written. What was held back is derived again.
+                state.unwritten = state.removed = None
+                return workflow
+            state.unwritten = replace(unwritten, revision=revision)
+        return replace(workflow, status=unwritten.status)
 
     async def _current(self, key: Key) -> Workflow | None:
         """Wait until the caches include all our writes; return the workflow, if it exists."""
@@ -315,15 +361,26 @@ class WorkflowController:
         state.graph = graph
         return ""
 
-    async def _observed(self, workflow: Workflow, state: _State) -> Observed:
+    async def _observed(self, workflow: Workflow, state: _State, series: WriteSeries) -> Observed:
         namespace = workflow.metadata.namespace
+        if state.removed is None:
+            state.removed = self._removed_jobs(workflow)
         return Observed(
             jobs=_Jobs(self._jobs.cache, namespace, state.final),
             results=state.results,
             created=state.created,
             with_pods=await self._with_pods(workflow, state),
-            with_finalizer=self._holds_starts,
+            removed=state.removed,
+            with_finalizer=not series.shares_commit,
         )
+
+    def _removed_jobs(self, workflow: Workflow) -> Mapping[str, RemovedJob]:
+        namespace, name, uid = (
+            workflow.metadata.namespace, workflow.metadata.name, workflow.metadata.uid,
+        )  # fmt: skip
+        jobs = (f"{name}-{task.name}" for task in all_tasks(workflow))
+        found = ((job, self._removed_job(namespace, uid, job)) for job in jobs)
+        return {job: record for job, record in found if record is not None}
 
     async def _with_pods(self, workflow: Workflow, state: _State) -> frozenset[str]:
         """Return the UIDs of deleted Jobs whose Pods have not all ended; their ends are awaited.
@@ -339,6 +396,11 @@ class WorkflowController:
         }
         for task, uid in state.created.items():
             started.setdefault(task, (f"{workflow.metadata.name}-{task}", uid))
+        if state.removed:
+            recorded = {task.job_uid for task in workflow.status.tasks}
+            for name, record in state.removed.items():
+                if record.end is None and record.uid not in recorded:
+                    started[name] = (name, record.uid)
         for name, uid in started.values():
             job = cache.get(Key(JOBS, namespace, name))
             if (job is not None and job.metadata.uid == uid) or name in state.final:
@@ -394,19 +456,23 @@ class WorkflowController:
 
     # --- effects --------------------------------------------------------------------------
 
-    async def _execute(self, plan: Plan, state: _State) -> float | None:
-        if plan.status is None and not plan.changes and not plan.deletions:
-            return plan.requeue_seconds
-        series = self._new_series()
+    async def _execute(
+        self, plan: Plan, workflow: Workflow, series: WriteSeries, state: _State
+    ) -> float | None:
+        """Execute the plan for a workflow as stored. Return when to sync again."""
+        due = self._seconds_left(state)
+        if plan.status is None and not plan.changes and not plan.deletions and due != 0.0:
+            return _sooner(plan.requeue_seconds, due)
         created_before = dict(state.created)
         outcome = Creations()
         status: WorkflowStatus | None = None
+        refused: ApiError | None = None
         try:
             await change_jobs(series, plan, outcome)
             if self._may_create(plan, series):
                 if series.shares_commit:
                     # Jobs whose start cannot be recorded in the same commit must not be created.
-                    await require_unchanged(series, plan.workflow)
+                    await require_unchanged(series, workflow)
                 await create_jobs(self._client, series, plan, outcome)
                 state.created |= outcome.created
                 state.starting.update(
@@ -414,19 +480,73 @@ class WorkflowController:
                 )
             state.job_revision = max(state.job_revision, outcome.job_revision)
             status = settle(plan, outcome.created, outcome.failed, self._clock.now())
-            if status is not None and status != plan.workflow.status:
-                await self._write(series, plan.workflow, status, state)
+            newest = status or plan.workflow.status
+            later = due != 0.0 and self._may_follow_later(plan, newest, workflow, series, state)
+            if newest != workflow.status and not later:
+                try:
+                    await self._write(series, workflow, newest, state)
+                except ApiError as error:
+                    # What was decided stands once Jobs have been created for it.
+                    if not outcome.created:
+                        raise
+                    refused = error
         finally:
             await self._commit(series, state, created_before)
+        since = self._clock.monotonic() if refused is None else -math.inf
+        self._hold_back(newest if later or refused else None, workflow, since, state)
         self._written(plan, status, outcome, state)
-        if status is not None and self._holds_starts:
-            await self._release_started(plan.workflow, status, outcome)
+        if refused is not None:
+            raise refused
+        if status is not None and not series.shares_commit:
+            await self._release_started(workflow, status, outcome)
         if outcome.error is not None:
             raise Retry(outcome.error)
         again = bool(outcome.failed) or (plan.creations and not self._may_create(plan, series))
         if again or (plan.ends and self._has_ttl(state)):
             return 0.0
-        return plan.requeue_seconds
+        return _sooner(plan.requeue_seconds, self._seconds_left(state))
+
+    def _seconds_left(self, state: _State) -> float | None:
+        """Return the seconds until a status that was held back is written; None without one."""
+        if state.unwritten is None:
+            return None
+        left = state.unwritten.since + BATCH_SECONDS - self._clock.monotonic()
+        # Never a mere remainder of rounding.
+        return left if left > _SHORTEST_DELAY else 0.0
+
+    def _may_follow_later(
+        self,
+        plan: Plan,
+        status: WorkflowStatus,
+        workflow: Workflow,
+        series: WriteSeries,
+        state: _State,
+    ) -> bool:
+        """Return whether a status may be written some time after the Jobs that it records."""
+        graph = state.graph
+        return (
+            series.shares_commit
+            and graph is not None
+            and len(graph.tasks) >= MANY_TASKS
+            # The TTL of a Job is set after its end is on disk.
+            and not graph.with_ttl
+            and not plan.changes
+            and not plan.deletions
+            and not plan.events
+            and is_derivable(workflow.status, status)
+        )
+
+    def _hold_back(
+        self, status: WorkflowStatus | None, workflow: Workflow, since: float, state: _State
+    ) -> None:
+        """Keep a status to write later; None if the newest one is on disk."""
+        if status is None:
+            state.unwritten = None
+            return
+        if state.unwritten is not None:
+            since = min(since, state.unwritten.since)
+        revision = workflow.metadata.revision
+        state.unwritten = _Unwritten(status, workflow.status, revision, since)
 
     async def _release_started(
         self, workflow: Workflow, status: WorkflowStatus, outcome: Creations
@@ -469,6 +589,7 @@ class WorkflowController:
             state.workflow_revision = state.job_revision = 0
             # Those that are on disk after all will be found by their owner.
             state.created = created_before
+            state.removed = None
             state.starting.clear()
             raise Retry(str(lost)) from lost
 
@@ -533,6 +654,10 @@ class WorkflowController:
             if condition.type in ("Complete", "Failed") and condition.status == "True":
                 result: Result = "succeeded" if condition.type == COMPLETE else "failed"
                 self._metrics.workflows_finished.inc(result=result, reason=condition.reason)
+
+
+def _sooner(first: float | None, second: float | None) -> float | None:
+    return min((seconds for seconds in (first, second) if seconds is not None), default=None)
 
 
 def settle_delay(gone_for: float) -> float:

@@ -50,6 +50,14 @@ class JobEnd(View, frozen=True):
     at: datetime | None = None
 
 
+class RemovedJob(View, frozen=True):
+    """A removed Job of a workflow, whose start or end the workflow may not have recorded."""
+
+    uid: str
+    #: None if it had not finished.
+    end: JobEnd | None = None
+
+
 def pod_record(pod: Pod, *, deleted: bool) -> PodRecord:
     """Return the record of a Pod that has ended."""
     meta = pod.metadata

@@ -90,6 +90,7 @@ def version_order(version: str) -> tuple[int, int, int, int, str]:
 _STATUS = Subresource("status", STATUS_VERBS)
 _SCALE = Subresource("scale", STATUS_VERBS, "autoscaling", "v1", "Scale")
 _REVIEW = ("create",)
+_PROXY_VERBS = ("create", "delete", "get", "patch", "update")
 
 
 def _stored(
@@ -186,6 +187,7 @@ KINDS: Sequence[Kind] = (
             Subresource("exec", ("create", "get"), kind="PodExecOptions"),
             Subresource("log", ("get",)),
             Subresource("portforward", ("create", "get"), kind="PodPortForwardOptions"),
+            Subresource("proxy", _PROXY_VERBS, kind="PodProxyOptions"),
             Subresource("resize", STATUS_VERBS),
             _STATUS,
         ),
@@ -202,7 +204,7 @@ KINDS: Sequence[Kind] = (
     ),
     Kind(
         "", "v1", "Service", "services", "service", short_names=("svc",), categories=("all",),
-        subresources=(_STATUS,),
+        subresources=(Subresource("proxy", _PROXY_VERBS, kind="ServiceProxyOptions"), _STATUS),
     ),
     Kind(
         "", "v1", "Node", "nodes", "node", namespaced=False, short_names=("no",),

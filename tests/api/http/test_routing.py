@@ -76,7 +76,9 @@ def test_a_path_outside_every_group_is_no_page(path: str) -> None:
         "/api/v1/namespaces/a/nodes",
         "/api/v1/namespaces//pods",
         "/api/v1/namespaces/a/pods//log",
-        "/api/v1/namespaces/a/pods/b/proxy",
+        "/api/v1/namespaces/a/pods//proxy",
+        "/api/v1/namespaces/a/configmaps/b/proxy/c",
+        "/apis/batch/v1/namespaces/a/jobs/b/proxy/c",
         "/api/v1/watch",
         "/api/v1/watch/bindings",
         "/api/v1/watch/namespaces/a/pods/b/log",
@@ -142,3 +144,10 @@ def test_other_methods_are_not_allowed(method: str, target: ResourcePath) -> Non
         verb_for(method, target)
     error: ApiError = raised.value
     assert error.message == "the server does not allow this method on the requested resource"
+
+
+@pytest.mark.parametrize("tail", ["", "/", "/a/../b%2Fc/", "/proxy/d"])
+def test_the_path_behind_a_proxy_is_kept_as_sent(tail: str) -> None:
+    found = locate(f"/api/v1/namespaces/a/pods/http%3Ab%3A80/proxy{tail}")
+    assert isinstance(found, ResourcePath)
+    assert (found.name, found.subresource, found.tail) == ("http:b:80", "proxy", tail)

@@ -5,7 +5,8 @@ writes and before the removal, so that no crash loses it. Pods that exist are th
 a Job whose Pods are not deleted costs nothing.
 
 jobhistories.onejob.dev   chunks of records, `<uid of the Job>-<slot>`; the oldest is overwritten
-jobends.onejob.dev        ends of removed Jobs that others wait for, by UID
+jobends.onejob.dev        ends of removed Jobs that others wait for, by UID; and removed Jobs of a
+                          workflow, `<uid of the workflow>.<name>`, that its status may lack
 """
 
 import logging
@@ -17,9 +18,16 @@ import msgspec
 
 from onejob.api.admission.admission import ObservableStore
 from onejob.objects.job import Job, read_job
-from onejob.objects.meta import JOBS, Key, OwnerReference, View
+from onejob.objects.meta import JOBS, WORKFLOWS, Key, OwnerReference, View
 from onejob.objects.pod import read_pod
-from onejob.planning.history import MAX_RECORDS, JobEnd, PodRecord, job_end, pod_record
+from onejob.planning.history import (
+    MAX_RECORDS,
+    JobEnd,
+    PodRecord,
+    RemovedJob,
+    job_end,
+    pod_record,
+)
 from onejob.store.base import DamagedDocument, RevisionMismatch, Stored
 
 log = logging.getLogger(__name__)
@@ -74,16 +82,41 @@ class _End(msgspec.Struct):
     end: JobEnd
 
 
+class _Removed(msgspec.Struct):
+    removed: RemovedJob
+
+
+class _WorkflowMeta(View, frozen=True):
+    uid: str = ""
+
+
+class _Workflow(View, frozen=True):
+    metadata: _WorkflowMeta = _WorkflowMeta()
+
+
+_read_workflow = msgspec.json.Decoder(_Workflow).decode
+
+
 class JobHistory:
     """History of the Jobs in one store.
 
     Concurrency: methods are synchronous and called on the event loop, like all staging.
     """
 
-    def __init__(self, store: ObservableStore, awaits: Callable[[str, str, str], bool]) -> None:
-        """`awaits` returns whether a Job, by namespace, name and UID, is awaited by another one."""
+    def __init__(
+        self,
+        store: ObservableStore,
+        awaits: Callable[[str, str, str], bool],
+        lacks: Callable[[str, str, str], bool],
+    ) -> None:
+        """`awaits` returns whether a Job, by namespace, name and UID, is awaited by another one.
+
+        `lacks` returns whether the stored status of a workflow may lack the start or the end of a
+        Job.
+        """
         self._store = store
         self._awaits = awaits
+        self._lacks = lacks
         #: Newest chunks by UID of the Job.
         self._newest: OrderedDict[str, _Chunk] = OrderedDict()
         #: Number of Pods of each Job, by UID, that were not recorded since this process started.
@@ -98,6 +131,8 @@ class JobHistory:
                 self._record_pod(stored)
             case "jobs.batch":
                 self._job_removed(stored)
+            case "workflows.onejob.dev":
+                self._workflow_removed(stored)
             case "namespaces":
                 self._drop_namespace(stored.key.name)
             case _:
@@ -185,12 +220,40 @@ class JobHistory:
             if not self._drop(key):
                 break
         end = job_end(job)
+        owner = job.metadata.controller_ref
+        if owner is not None and owner.kind == "Workflow":
+            self._record_removed_job(namespace, owner, job, end)
         if end is not None and self._awaits(namespace, job.metadata.name, uid):
             if self._store.count(ENDS, namespace) >= _MAX_ENDS:
                 self._drop_oldest_end(namespace)
             key = Key(ENDS, namespace, uid)
             if self._store.newest(key) is None:
                 self._stage(key, 0, "JobEnd", {"end": end}, cold=False)
+
+    def _record_removed_job(
+        self, namespace: str, owner: OwnerReference, job: Job, end: JobEnd | None
+    ) -> None:
+        if not self._lacks(namespace, owner.name, owner.uid):
+            return
+        try:
+            workflow = self._store.newest(Key(WORKFLOWS, namespace, owner.name))
+        except DamagedDocument:
+            return
+        if workflow is None or _read_workflow(workflow.value).metadata.uid != owner.uid:
+            return
+        key = _removed_key(namespace, owner.uid, job.metadata.name)
+        if self._store.newest(key) is None:
+            if self._store.count(ENDS, namespace) >= _MAX_ENDS:
+                self._drop_oldest_end(namespace)
+            removed = RemovedJob(uid=job.metadata.uid, end=end)
+            self._stage(key, 0, "RemovedJob", {"removed": removed}, cold=False)
+
+    def _workflow_removed(self, stored: Stored) -> None:
+        namespace, prefix = stored.key.namespace, f"{_read_workflow(stored.value).metadata.uid}."
+        names = [name for name, _ in self._store.newest_in(ENDS, namespace)]
+        for name in names:
+            if name.startswith(prefix):
+                self._drop(Key(ENDS, namespace, name))
 
     def _drop_namespace(self, namespace: str) -> None:
         for resource in (HISTORIES, ENDS):
@@ -260,6 +323,14 @@ class JobHistory:
             return None
         return None if stored is None else msgspec.json.decode(stored.value, type=_End).end
 
+    def removed_job(self, namespace: str, workflow_uid: str, name: str) -> RemovedJob | None:
+        """Return the record of a removed Job of a workflow."""
+        try:
+            stored = self._store.newest(_removed_key(namespace, workflow_uid, name))
+        except DamagedDocument:
+            return None
+        return None if stored is None else msgspec.json.decode(stored.value, type=_Removed).removed
+
     def _chunks(self, namespace: str, uid: str) -> Iterator[tuple[Stored, _Document]]:
         for slot in range(_SLOTS):
             try:
@@ -269,6 +340,10 @@ class JobHistory:
             if stored is None:
                 return
             yield stored, msgspec.json.decode(stored.value, type=_Document)
+
+
+def _removed_key(namespace: str, workflow_uid: str, name: str) -> Key:
+    return Key(ENDS, namespace, f"{workflow_uid}.{name}")
 
 
 def _chunk_key(namespace: str, uid: str, number: int) -> Key:

@@ -110,6 +110,7 @@ class ApiApp:
                 outputs=pods.outputs,
                 usage=pods.usage,
                 token_requests=access.token_requests,
+                ports=pods.ports,
             ),
             Upgrades(service, pods.sessions, pods.ports),
             DiscoveryPages(service.kinds),
@@ -153,7 +154,13 @@ class ApiApp:
             progress.required = operation.required
             self._authorization.authorize(user, operation.required)
             call = UserRequest(
-                request.method, query, request.fields, user, request.stream, progress.stands_for
+                request.method,
+                query,
+                request.fields,
+                user,
+                request.stream,
+                progress.stands_for,
+                request.query_string,
             )
             if request.upgrade:
                 return await self._execution.open_session(call, operation, request.subprotocols)

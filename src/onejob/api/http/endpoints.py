@@ -49,6 +49,7 @@ from onejob.api.sessions.pod_streams import (
     require_running,
     session_request,
 )
+from onejob.api.sessions.port_forwarding import PortSource
 from onejob.api.sessions.upgrades import SESSIONS
 from onejob.api.strategy import Document
 from onejob.api.usage import UsageReader, UsageSource
@@ -78,6 +79,7 @@ from onejob.wire.requests import (
 if TYPE_CHECKING:
     from onejob.api.crd.scale import ScalePaths
     from onejob.api.job_records import OutputSource
+    from onejob.api.sessions.proxy.relaying import PodProxy
 
 T = TypeVar("T")
 
@@ -115,6 +117,7 @@ class Endpoints:
         outputs: "OutputSource | None" = None,
         usage: UsageSource | None = None,
         token_requests: TokenRequests | None = None,
+        ports: PortSource | None = None,
     ) -> None:
         self._service = service
         self._usage = UsageReader(service, usage)
@@ -124,6 +127,8 @@ class Endpoints:
         self._rng = rng
         self._logs = logs
         self._outputs = outputs
+        self._ports = ports
+        self._proxy: PodProxy | None = None
         self._by_verb: Mapping[str, Callable[[UserRequest, ResourcePath], Awaitable[Response]]] = {
             "get": self._get,
             "list": self._list,
@@ -137,11 +142,22 @@ class Endpoints:
 
     async def answer(self, request: UserRequest, target: ResourcePath, verb: str) -> Response:
         """Perform the verb on the resource and return the response."""
+        if target.subresource == "proxy":
+            return await self.proxy.relay(request, target)
         if verb not in ("get", "list", "watch"):
             _require_answerable(request, target, is_list=verb == "deletecollection")
         if target.kind.group == METRICS_GROUP:
             return await self._measured(request, target)
         return await self._by_verb[verb](request, target)
+
+    @property
+    def proxy(self) -> "PodProxy":
+        """Proxy to Pods, imported and created with its first request."""
+        if self._proxy is None:
+            from onejob.api.sessions.proxy.relaying import PodProxy
+
+            self._proxy = PodProxy(self._service, self._ports, self._rng)
+        return self._proxy
 
     # --- reading --------------------------------------------------------------------------
 

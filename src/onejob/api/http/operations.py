@@ -19,9 +19,9 @@ from onejob.api.http.routing import (
 from onejob.api.sessions.upgrades import SESSIONS
 from onejob.wire.errors import ApiError, BadRequest
 
-_NO_UPGRADE: Final = "only exec, attach, portforward, log and watches can be upgraded"
+_NO_UPGRADE: Final = "only exec, attach, portforward, proxy, log and watches can be upgraded"
 #: Subresources that stay open for as long as the client reads.
-_STREAMS: Final = frozenset(("log", "exec", "attach", "portforward"))
+_STREAMS: Final = frozenset(("log", "exec", "attach", "portforward", "proxy"))
 
 
 class Operation(Struct, frozen=True):
@@ -102,7 +102,8 @@ def _session(request: Request, path: RequestPath, query: Query) -> Operation:
     if path.subresource in SESSIONS:
         verb = "create" if request.method == "POST" else "get"
         return Operation(path, verb, _for_session(_required_attributes(path, verb, query)))
-    if request.upgrade == "websocket" and (path.subresource == "log" or _is_watch(path, query)):
+    streams = path.subresource in ("log", "proxy") or _is_watch(path, query)
+    if request.upgrade == "websocket" and streams:
         verb = "get" if path.subresource else "watch"
         return Operation(path, verb, (_required_attributes(path, verb, query),))
     raise BadRequest(_NO_UPGRADE)

@@ -107,6 +107,8 @@ class UserRequest(Struct, frozen=True):
     stream: BodyStream = NO_BODY
     #: Callback that records the API requests for which this one stands, before they are authorized.
     audit_as: Callable[[Attributes], None] = _not_audited
+    #: Query as sent, for requests that are passed on.
+    query_string: bytes = b""
 
     def header(self, name: bytes) -> str:
         """Return a header by its lower-case name; "" if it is absent."""

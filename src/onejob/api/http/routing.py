@@ -35,6 +35,8 @@ class ResourcePath:
     #: "" for a collection.
     name: str = ""
     subresource: str = ""
+    #: Rest of the path of a proxy, as sent, with its leading slash; "" for none.
+    tail: str = ""
     #: Whether the path is one of the deprecated ones below `/watch/`, which support only GET.
     watch: bool = False
 
@@ -125,9 +127,12 @@ class Router:
 
     def _locate(self, raw_path: str) -> RequestPath:
         """Return the parsed path. Raises PageNotFound, or NotFound within a known group."""
+        raw_path, tail = _split_proxy(raw_path)
         segments = tuple(unquote(segment) for segment in raw_path.strip("/").split("/"))
         root, rest = segments[0], segments[1:]
         if root == "api":
+            if tail is not None and rest:
+                return _proxied(self._in_group("", rest), tail)
             return self._in_group("", rest) if rest else GroupPath(None, legacy_root=True)
         if root == "apis":
             if not rest:
@@ -165,6 +170,23 @@ class Router:
         if kind is None or (kind.namespaced and len(rest) > 1):
             raise _no_such_resource()
         return _target(kind, "", rest[1:])
+
+
+def _split_proxy(raw_path: str) -> tuple[str, str | None]:
+    """Return the path of a proxy and the rest, which is passed on as it is; None for other paths.
+
+    A proxy is `/api/v1/namespaces/NAMESPACE/RESOURCE/NAME/proxy`.
+    """
+    if "/proxy" not in raw_path:
+        return raw_path, None
+    parts = raw_path.split("/", 8)
+    if parts[:2] != ["", "api"] or parts[3:4] != ["namespaces"] or parts[7:8] != ["proxy"]:
+        return raw_path, None
+    return "/".join(parts[:8]), f"/{parts[8]}" if len(parts) > 8 else ""
+
+
+def _proxied(path: RequestPath, tail: str) -> RequestPath:
+    return replace(path, tail=tail) if isinstance(path, ResourcePath) else path
 
 
 def verb_for(method: str, target: ResourcePath) -> str:

@@ -205,10 +205,13 @@ def encode_all(value: Any, shape: Shape, known: Any = _MISSING) -> FieldsV1:
     """
     node: FieldsV1 = {}
     children = _children(value, shape) if value else None
+    before = known if isinstance(known, dict) else {}
     for element, child, inner in children or ():
-        present = known.get(element[2:], _MISSING) if isinstance(known, dict) else _MISSING
+        present = before.get(element[2:], _MISSING) if before else _MISSING
         if present is _MISSING:
-            node[element] = encode_all(child, inner)
+            # Most fields are leaves.
+            has_parts = child and type(child) in (dict, list)
+            node[element] = encode_all(child, inner) if has_parts else {}
         elif child != present:
             parts = encode_all(child, inner, present)
             # An existing object without new fields is not itself a new field.

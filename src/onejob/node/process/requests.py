@@ -57,6 +57,8 @@ class ProcessRequests:
         limits_rights: Callable[[], bool],
     ) -> None:
         self._data_dir = data_dir
+        # Joining paths would take a third of the time that a request takes.
+        self._pods = str(data_dir / "pods")
         self._settings = settings
         self._options = settings.options
         self._setup = setup
@@ -155,7 +157,7 @@ class ProcessRequests:
         if places is not None:
             base = base | places.variables
         env = environment(
-            pod, container, base, settings, self._settings.node, self._data_dir / "pods" / pod.uid
+            pod, container, base, settings, self._settings.node, f"{self._pods}/{pod.uid}"
         )
         argv = expand_all(command, env)
         request: dict[str, Any] = {

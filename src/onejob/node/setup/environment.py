@@ -76,7 +76,7 @@ def environment(
     base: Mapping[str, str],
     settings: Settings,
     node: NodeContext,
-    folder: Path,
+    folder: Path | str,
 ) -> dict[str, str]:
     """Return the variables of a container from `base`, HOSTNAME, Services, envFrom and env; later
     ones win. `folder` is the Pod's own. Raises ConfigProblem."""
@@ -189,7 +189,7 @@ def _from_source(
     source: EnvSource,
     settings: Settings,
     node: NodeContext,
-    folder: Path,
+    folder: Path | str,
 ) -> str | None:
     """Return the value of a variable from its source; None if it is optional and absent. Raises
     ConfigProblem."""
@@ -206,7 +206,7 @@ def _from_source(
     raise ConfigProblem("an environment variable has an unsupported source")
 
 
-def _value_in_file(pod: NodePod, selector: FileKeySelector, folder: Path) -> str | None:
+def _value_in_file(pod: NodePod, selector: FileKeySelector, folder: Path | str) -> str | None:
     """Return the value of a key in an env file of a volume; None if it is optional and absent.
     Raises ConfigProblem."""
     # Imported by the few Pods that use it.
@@ -215,7 +215,7 @@ def _value_in_file(pod: NodePod, selector: FileKeySelector, folder: Path) -> str
     name = selector.volume_name
     if not any(each.name == name and each.empty_dir is not None for each in pod.spec.volumes):
         raise ConfigProblem(f'cannot find the volume "{name}" referenced by FileKeyRef')
-    volume = str(folder / "volumes" / name)
+    volume = os.path.join(folder, "volumes", name)
     try:
         part = part_inside(volume, selector.path)
         content = read_file_beneath(volume, part, _LONGEST_FILE + 1)

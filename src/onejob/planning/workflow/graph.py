@@ -57,6 +57,11 @@ class Graph:
         return tuple(own)
 
     @cached_property
+    def full_order(self) -> tuple[int, ...]:
+        """Positions of all tasks, dependencies first; those of `finally` last."""
+        return (*self.order, *range(self.ordinary, len(self.tasks)))
+
+    @cached_property
     def awaited(self) -> frozenset[int]:
         """Positions of the tasks that others depend on."""
         return frozenset(dependency for edges in self.edges for dependency, _ in edges)

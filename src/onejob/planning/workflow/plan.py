@@ -7,6 +7,7 @@ from msgspec import Struct, field
 
 from onejob.objects.job import Job
 from onejob.objects.workflow import Workflow, WorkflowStatus
+from onejob.planning.history import RemovedJob
 from onejob.planning.job.plan import Event
 from onejob.planning.workflow.results import ResultsRead
 
@@ -27,6 +28,8 @@ class Observed(Struct, frozen=True):
     created: Mapping[str, str] = field(default_factory=dict)
     #: UIDs of deleted Jobs whose Pods have not all ended.
     with_pods: frozenset[str] = frozenset()
+    #: Jobs of the workflow that were removed, by name, while their start or end was not recorded.
+    removed: Mapping[str, RemovedJob] = field(default_factory=dict)
     #: Whether new Jobs get the start finalizer, because their UIDs are recorded by a later write.
     with_finalizer: bool = False
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from onejob.objects.job import Job
 from onejob.objects.meta import Condition
 from onejob.objects.workflow import Task, TaskStatus, Workflow, WorkflowStatus
+from onejob.planning.history import RemovedJob
 from onejob.planning.job.conditions import (
     COMPLETE as COMPLETE_CONDITION,
 )
@@ -197,20 +198,25 @@ class _Sync:
     def read_ends(self) -> None:
         """Update the states of tasks that have been started from their Jobs."""
         jobs, created = self.observed.jobs, self.observed.created
-        required, ended = self.graph.required, self.recorded
-        for position, task in enumerate(self.tasks):
+        required = self.graph.required
+        # Dependencies first: neither their ends nor this task's start may be recorded yet.
+        for position in self.graph.full_order:
+            task = self.tasks[position]
             if task.state in ENDED:
                 continue
-            if required[position] & ~ended and not task.job_name and task.name not in created:
-                # No Job is created before the ends of the dependencies are recorded.
+            if required[position] & ~self.ended and not task.job_name and task.name not in created:
+                # No Job is created before the dependencies have ended.
                 continue
-            job = jobs.get(task.job_name or job_name(self.workflow, self.graph.tasks[position]))
+            name = task.job_name or job_name(self.workflow, self.graph.tasks[position])
+            job = jobs.get(name)
             uid = task.job_uid or created.get(task.name, "")
             if job is not None and not self._is_own(job, uid):
                 job = None
-            if job is None and not uid:
-                continue
-            self._read_end(position, job, uid)
+            removed = self.observed.removed.get(name) if job is None else None
+            if removed is not None and uid in ("", removed.uid):
+                self._read_removed(position, removed)
+            elif job is not None or uid:
+                self._read_end(position, job, uid)
 
     def _is_own(self, job: Job, uid: str) -> bool:
         if uid:
@@ -253,6 +259,26 @@ class _Sync:
                 self.unread.append(job)
                 return
         self._end_with_job(position, job, condition)
+
+    def _read_removed(self, position: int, removed: RemovedJob) -> None:
+        """Update the state of a task from the record of its Job."""
+        end = removed.end
+        if end is None:
+            self._read_end(position, None, removed.uid)
+            return
+        name = job_name(self.workflow, self.graph.tasks[position])
+        completes = end.condition == COMPLETE_CONDITION
+        lost = completes and self.graph.tasks[position].results
+        ended = replace(
+            self.tasks[position],
+            state=COMPLETE if completes else FAILED,
+            job_name=name,
+            job_uid=removed.uid,
+            completion_time=end.at or self.at,
+            reason="" if completes else end.reason,
+            message="its Job was deleted before its results were read" if lost else "",
+        )
+        self._record_end(position, ended)
 
     def _end_with_job(self, position: int, job: Job, condition: Condition) -> None:
         task = self.tasks[position]

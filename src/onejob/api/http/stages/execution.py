@@ -66,6 +66,10 @@ class Execution:
         elif path.subresource == "log":
             protocol = log_protocol(offered)
             session = log_stream(await self._endpoints.answer(request, path, "get"), protocol)
+        elif path.subresource == "proxy":
+            from onejob.api.sessions.proxy.web_sockets import open_web_socket
+
+            session = await open_web_socket(self._endpoints.proxy, request, path, offered)
         else:
             session = await self._upgrades.open(path, request.query, offered)
         return Response(101, b"", endless=True, session=session)
