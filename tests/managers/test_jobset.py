@@ -28,10 +28,6 @@ def _jobset(name: str, *replicated: dict[str, Any], **spec: Any) -> dict[str, An
         "kind": "JobSet",
         "metadata": {"name": name},
         "spec": {
-            # Defaults of JobSet's webhook.
-            "successPolicy": {"operator": "All"},
-            "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
             "replicatedJobs": list(replicated),
             **spec,
         },

@@ -74,7 +74,7 @@ def test_jobs_of_a_real_cluster_run_on_a_server_of_ours(tmp_path: Path) -> None:
         Upstream(tmp_path / "cluster") as cluster,
         a_server(tmp_path / "worker", *_CAPACITY) as worker,
         kueue(worker, tmp_path / "worker-kueue"),
-        kueue(Server(cluster.folder), tmp_path / "cluster-kueue") as log,
+        kueue(Server(cluster.folder), tmp_path / "cluster-kueue", called=False) as log,
     ):
         manager = Server(cluster.folder)
         cluster.start_controller_manager("*")
@@ -82,7 +82,8 @@ def test_jobs_of_a_real_cluster_run_on_a_server_of_ours(tmp_path: Path) -> None:
         apply(worker, flavor(), cluster_queue(4), local_queue())
         _connect(manager, _restricted_user(worker))
         apply(manager, flavor(), cluster_queue(4, **_ELSEWHERE), local_queue())
-        apply(manager, job("moved", "true", managedBy=_MANAGED_BY))
+        # As the webhook would have it.
+        apply(manager, job("moved", "true", managedBy=_MANAGED_BY, suspend=True))
         until(
             "the status comes back",
             lambda: condition(get(manager, "job", "moved"), "Complete") == "True",

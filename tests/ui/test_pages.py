@@ -605,7 +605,10 @@ def test_a_job_is_created_from_the_form(open_dashboard: Open, namespace: OnejobN
     page = open_dashboard("/create")
     page.get_by_label("Name", exact=True).fill("made")
     page.get_by_label("Namespace").fill(namespace.name)
-    page.get_by_label("Command").fill("echo 'two words' $JOB_COMPLETION_INDEX")
+    page.get_by_label("Command").fill("echo $GREETING $PWD $JOB_COMPLETION_INDEX")
+    page.get_by_label("Working folder").fill("/usr")
+    page.get_by_label("Environment").fill("GREETING=two words=2\n\nEMPTY")
+    page.get_by_label("Queue, to wait").fill("gpu")
     page.get_by_label("Completions", exact=True).fill("2")
     page.get_by_label("Give each completion an index").check()
     editor = page.get_by_role("textbox", name="YAML to create")
@@ -613,7 +616,13 @@ def test_a_job_is_created_from_the_form(open_dashboard: Open, namespace: OnejobN
     page.get_by_role("button", name="Create", exact=True).click()
     expect(page.get_by_role("heading", name="made")).to_be_visible()
     assert namespace.wait_for_job("made") == "Complete"
-    assert namespace.logs("made") == "two words 0\ntwo words 1\n"
+    assert namespace.logs("made") == "two words=2 /usr 0\ntwo words=2 /usr 1\n"
+    made = namespace.get("job", "made")
+    assert made["metadata"]["labels"]["onejob.dev/queue"] == "gpu"
+    assert made["spec"]["template"]["spec"]["containers"][0]["env"] == [
+        {"name": "GREETING", "value": "two words=2"},
+        {"name": "EMPTY"},
+    ]
 
 
 def test_a_schedule_in_the_form_makes_a_cronjob(
