@@ -6,14 +6,17 @@ from tests.build import a_pod, container
 from tests.differential.registry import scenario
 from tests.differential.side import Document, Side
 
-_SIZES = {"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "64Mi"}}
+_SIZES: Document = {
+    "requests": {"cpu": "1", "memory": "64Mi"},
+    "limits": {"cpu": "2", "memory": "64Mi"},
+}
 
 
-def _pod(name: str, **spec: object) -> Document:
-    return a_pod(name, container(resources=_SIZES), **spec)
+def _pod(name: str) -> Document:
+    return a_pod(name, container(resources=_SIZES))
 
 
-def _limits(**limits: str) -> Document:
+def _limits(**limits: str | None) -> Document:
     return {"spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
 
 
@@ -86,13 +89,14 @@ async def resize_policies(it: Side) -> None:
     never = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
     always = a_pod("always", container(resources=_SIZES, resizePolicy=never))
     await it.create("pods", {**always, "spec": {**always["spec"], "restartPolicy": "Always"}})
-    for policies in (
+    refused: tuple[list[Document], ...] = (
         never,
         [{"resourceName": "memory", "restartPolicy": "NotRequired"}] * 2,
         [{"resourceName": "storage", "restartPolicy": "NotRequired"}],
         [{"resourceName": "cpu", "restartPolicy": "Perhaps"}],
         [{}],
-    ):
+    )
+    for policies in refused:
         await it.create("pods", a_pod("p", container(resizePolicy=policies), restartPolicy="Never"))
     init = container(name="i", resizePolicy=never)
     await it.create("pods", a_pod("p", container(), initContainers=[init], restartPolicy="Always"))
