@@ -15,7 +15,8 @@ interface PodUsage {
 }
 
 const COLOURS = 8;
-const coresText = (cores: number): string => (cores >= 10 ? cores.toFixed(0) : cores >= 1 ? cores.toFixed(1) : cores.toFixed(2));
+const coresText = (cores: number): string =>
+  (cores >= 10 ? cores.toFixed(0) : cores >= 1 ? cores.toFixed(1) : cores >= 0.1 || cores === 0 ? cores.toFixed(2) : `${(cores * 1000).toFixed(cores >= 0.01 ? 0 : 1)}m`);
 const last = (values: number[]): number => values[values.length - 1] ?? 0;
 
 /** `path` is that of a Job or Pod below /ui/api. */
