@@ -62,6 +62,8 @@ class Parts:
     ) -> None:
         self.settings = settings
         self.root_ca = front.root_ca
+        #: Directory of the certificate authority; None without one.
+        self.pki = front.pki
         #: URL under which Pods on this machine reach the API server; "" while it does not listen.
         self.api_url = front.api_url
         self.clock = dependencies.clock
@@ -77,6 +79,7 @@ class Parts:
             means=_means(settings.node.runtime),
         )
         self.service.admission.host_paths = settings.host_paths
+        self.service.admission.enable(settings.admission_plugins)
         #: The trusted in-process client.
         self.client = dependencies.client(self.service)
         self.identities = self._make_identities(front) if settings.with_access else None

@@ -57,6 +57,8 @@ class Settings(Struct, frozen=True):
     with_access: bool = False
     #: Host of webhooks behind Services that have no address of their own; "" for none.
     webhook_host: str = ""
+    #: Admission plugins of kube-apiserver that are off by default: see `api/admission/pod_plugins`.
+    admission_plugins: Set[str] = frozenset()
 
 
 class Dependencies(Struct, frozen=True):
@@ -82,6 +84,8 @@ class Front(Struct, frozen=True):
     #: URL under which Pods will reach it, if known before it listens.
     api_url: str = ""
     auditor: "Auditor | None" = None
+    #: Directory of the certificate authority; None without one.
+    pki: Path | None = None
 
 
 NO_FRONT: Final = Front()
