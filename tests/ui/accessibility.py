@@ -10,7 +10,7 @@ AXE = Path(__file__).resolve().parents[2] / "ui/node_modules/axe-core/axe.min.js
 
 
 def require_accessible(page: Page) -> None:
-    """Fail on serious findings, low contrast in light or dark, or a page wider than a phone."""
+    """Fail on findings, low contrast in light or dark, or a page wider than a phone."""
     assert findings(page) == []
     page.emulate_media(color_scheme="dark")
     assert findings(page, "{runOnly: ['color-contrast']}") == []
@@ -19,7 +19,7 @@ def require_accessible(page: Page) -> None:
 
 
 def findings(page: Page, options: str = "{}") -> list[Any]:
-    """Return serious and critical findings. Skips the test without axe-core."""
+    """Return all findings. Skips the test without axe-core."""
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: make ui-check")
     # Evaluated, not added as a script: the page's policy allows none but its own.
@@ -28,5 +28,4 @@ def findings(page: Page, options: str = "{}") -> list[Any]:
     return [
         (item["id"], [node["html"][:160] for node in item["nodes"]][:3])
         for item in found["violations"]
-        if item["impact"] in ("serious", "critical")
     ]

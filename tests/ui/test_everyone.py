@@ -51,7 +51,7 @@ def _settled(page: Page) -> None:
 def test_nothing_keeps_people_out(
     open_dashboard: Open, demo: OnejobNamespace, flows: OnejobNamespace, name: str
 ) -> None:
-    """No serious accessibility problems, enough contrast, no page wider than a phone.
+    """No accessibility problems, enough contrast, no page wider than a phone.
 
     Contrast is checked in light and dark.
     """
