@@ -22,7 +22,7 @@ const last = (values: number[]): number => values[values.length - 1] ?? 0;
 /** `path` is that of a Job or Pod below /ui/api. */
 export function Usage({ path, title, running }: { path: string; title: string; running: boolean }) {
   const answer = useAnswer<{ pods: PodUsage[] }>(`${path}/usage`, String(running), 2000, running ? 5000 : 0);
-  const pods = (answer.value?.pods ?? []).filter((pod) => pod.times.length > 0);
+  const pods = (answer.value?.pods ?? []).filter((pod) => pod.times.length > 1);
   if (answer.problem) return <Problem text={answer.problem} again={answer.again} />;
   if (pods.length === 0 && (!running || isReadOnly())) return null;
   const colourOf = (at: number) => `--series-${at % COLOURS}`;
