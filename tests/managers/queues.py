@@ -64,13 +64,13 @@ def multikueue(worker_secret: str) -> list[dict[str, Any]]:
 
 
 def job(name: str, command: str, labels: dict[str, str] | None = None, **spec: Any) -> Any:
-    """Return a Job of two Pods with one CPU each, suspended as Kueue's webhook would leave it."""
+    """Return a Job of two Pods with one CPU each, which Kueue's webhook suspends."""
     main = build.shell(command, name="main", resources={"requests": {"cpu": "1"}})
     return build.a_job(
         name,
         metadata={"labels": {QUEUE_LABEL: "jobs", **(labels or {})}},
         template=build.template(main, terminationGracePeriodSeconds=0),
-        **{"suspend": True, "parallelism": 2, "completions": 2, **spec},
+        **{"parallelism": 2, "completions": 2, **spec},
     )
 
 

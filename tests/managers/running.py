@@ -1,7 +1,6 @@
-"""Managers as processes with a kubeconfig, and waits for their actions.
+"""Kueue's manager outside of a cluster, for a real one, and waits for the actions of managers.
 
-They run as outside of a cluster: without leader election and metrics. Their webhooks listen but are
-never called.
+It runs without leader election and metrics. Its webhooks listen but are never called.
 """
 
 import base64
@@ -19,30 +18,11 @@ import pytest
 import yaml
 
 from tests.e2e.serving import Server
-from tests.managers.building import JOBSET, KUEUE, Manager
-from tests.upstream.certificates import Authority
+from tests.managers.building import KUEUE, Manager
 
 _PATIENCE_SECONDS = 90.0
 _KUEUE_NAMESPACE = "kueue-system"
 _KUEUE_SECRET = "kueue-webhook-server-cert"
-
-
-@contextmanager
-def jobset(server: Server, folder: Path) -> Iterator[Path]:
-    """Apply JobSet's manifests and run its manager; yield the log."""
-    _install(JOBSET, server)
-    certificates = folder / "certificates"
-    pair = Authority(certificates).issue("webhook")
-    pair.certificate.rename(certificates / "tls.crt")
-    pair.key.rename(certificates / "tls.key")
-    configuration = {
-        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
-        "kind": "Configuration",
-        "internalCertManagement": {"enable": False},
-        **_outside_of_a_cluster(certificates),
-    }
-    with _running(JOBSET, server, folder, configuration) as log:
-        yield log
 
 
 @contextmanager
@@ -101,7 +81,7 @@ def apply(server: Server, *documents: dict[str, Any]) -> None:
 
 def _install(manager: Manager, server: Server) -> None:
     if not manager.is_built:
-        pytest.skip(f"{manager.name} is not built: `make e2e-controllers` does that")
+        pytest.skip(f"{manager.name} is not built: `make managers` does that")
     server.kubectl("apply", "--server-side", "-f", str(manager.release))
 
 
