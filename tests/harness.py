@@ -55,7 +55,7 @@ class Plane:
 class HttpPlane(Plane):
     """Control plane in this process, with its HTTPS server and a client of it."""
 
-    server: ApiServer
+    server: ApiServer[ApiApp]
     metrics: Metrics
     token: str
     certificates: Certificates

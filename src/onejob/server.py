@@ -58,7 +58,7 @@ class HttpsServer:
     def __init__(
         self,
         plane: ControlPlane,
-        listener: ApiServer,
+        listener: ApiServer[ApiApp],
         kubeconfig: Path,
         sessions: Sessions,
         dashboard: DashboardOnDemand,
@@ -113,7 +113,7 @@ class HttpsServer:
         )
         assert plane.access is not None
         assert plane.accounts is not None
-        listener: ApiServer | None = None
+        listener: ApiServer[ApiApp] | None = None
         try:
             await plane.access.synced()
             authorizer = RbacAuthorizer(plane.access.policy)
@@ -229,31 +229,23 @@ def _export_audit(plane: ControlPlane, auditor: "Auditor") -> None:
 def _dashboard(
     plane: ControlPlane, sessions: Sessions, authorizer: Authorizer, pods: PodSources
 ) -> "DashboardPages":
-    from onejob.dashboard.causes import Causes
     from onejob.dashboard.files import Files
     from onejob.dashboard.pages import DashboardPages
-    from onejob.dashboard.queues import Queues
-    from onejob.dashboard.results import Results
-    from onejob.dashboard.summaries import Summaries
-    from onejob.dashboard.usage_history import UsageHistory
+    from onejob.dashboard.readers import readers_of
 
     assert pods.logs is not None, "every server has logs"
-    summaries = Summaries(
+    readers = readers_of(
         plane.client,
         plane.store,
         plane.informers.pods.cache,
         plane.clock,
         plane.settings.local_zone,
+        logs=pods.logs,
+        usage=pods.usage,
         deleted_pods=plane.service.history.deleted_pods,
         progress=OutputFiles(plane.settings.data_dir).progress,
     )
-    queues = Queues(plane.client, plane.clock)
-    causes = Causes(plane.client, summaries, pods.logs)
-    results = Results(plane.client, plane.store, plane.clock)
-    usage = UsageHistory(pods.usage, plane.informers.pods.cache, plane.clock)
-    return DashboardPages(
-        sessions, authorizer, summaries, queues, causes, results, usage, Files(), pods.logs
-    )
+    return DashboardPages(sessions, authorizer, readers, Files(), pods.logs)
 
 
 def _pod_sources(plane: ControlPlane) -> PodSources:

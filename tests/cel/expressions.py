@@ -30,7 +30,8 @@ _STRINGS = st.sampled_from(
 _DOUBLES = st.sampled_from(["0.0", "2.5", "self.d", "double(self.n)", "-1.5e300", "1.0 / 0.0"])
 _BOOLS = st.sampled_from(
     ["true", "false", "self.yes", "has(self.n)", "has(self.nope)", "has(self.map.c)",
-     "has(self.nope.deeper)", "self.nope", "self.none == null", "type(self.n) == int"]
+     "has(self.nope.deeper)", "has(self.s.x)", "has(self.none.x)", "has(self.ints.x)",
+     "self.nope", "self.none == null", "type(self.n) == int"]
 )  # fmt: skip
 _INT_LISTS = st.sampled_from(["self.ints", "[1, 2]", "[]", "self.mixed", "self.map"])
 

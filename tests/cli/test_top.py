@@ -47,7 +47,7 @@ def a_snapshot(pods: int = 3, **arguments: Any) -> TopSnapshot:
         NOW,
         [{"metadata": {"name": "here"}, "status": {"capacity": capacity}}],
         [
-            a_job("pi", active=pods, succeeded=1, failed=1),
+            a_job("pi", active=pods, ready=pods, succeeded=1, failed=1),
             a_job("queued", created="2026-01-01T11:30:00Z"),
             a_job("done", conditions=[{"type": "Complete", "status": "True"}]),
         ],

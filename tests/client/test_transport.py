@@ -138,9 +138,10 @@ def test_a_kept_connection_that_is_gone_costs_a_read_nothing_and_a_write_is_sent
         b"HTTP/1.0 200 OK\r\n\r\n{}",
         b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + answer(200, b"{}"),
         answer(200, gzip.compress(b"{}"), "content-encoding: gzip"),
+        answer(200, gzip.compress(b"{") + gzip.compress(b"}"), "content-encoding: gzip"),
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n",
     ],
-    ids=["until the end", "early hints", "gzip", "chunks"],
+    ids=["until the end", "early hints", "gzip", "gzip members", "chunks"],
 )
 def test_every_form_of_an_answer_is_understood(runs: Runs, data: bytes) -> None:
     server = says(data, close=True)

@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from onejob.planning.mirror.names import TARGET_LABEL
 from onejob.testing import OnejobNamespace, OnejobServer
+from tests.cli.command_line import CommandLine
 from tests.ui.browsers import replace_text
 from tests.ui.demo import (
     a_cronjob,
@@ -604,7 +605,10 @@ def test_a_job_is_created_from_the_form(open_dashboard: Open, namespace: OnejobN
     page = open_dashboard("/create")
     page.get_by_label("Name", exact=True).fill("made")
     page.get_by_label("Namespace").fill(namespace.name)
-    page.get_by_label("Command").fill("echo 'two words' $JOB_COMPLETION_INDEX")
+    page.get_by_label("Command").fill("echo $GREETING $PWD $JOB_COMPLETION_INDEX")
+    page.get_by_label("Working folder").fill("/usr")
+    page.get_by_label("Environment").fill("GREETING=two words=2\n\nEMPTY")
+    page.get_by_label("Queue, to wait").fill("gpu")
     page.get_by_label("Completions", exact=True).fill("2")
     page.get_by_label("Give each completion an index").check()
     editor = page.get_by_role("textbox", name="YAML to create")
@@ -612,7 +616,13 @@ def test_a_job_is_created_from_the_form(open_dashboard: Open, namespace: OnejobN
     page.get_by_role("button", name="Create", exact=True).click()
     expect(page.get_by_role("heading", name="made")).to_be_visible()
     assert namespace.wait_for_job("made") == "Complete"
-    assert namespace.logs("made") == "two words 0\ntwo words 1\n"
+    assert namespace.logs("made") == "two words=2 /usr 0\ntwo words=2 /usr 1\n"
+    made = namespace.get("job", "made")
+    assert made["metadata"]["labels"]["onejob.dev/queue"] == "gpu"
+    assert made["spec"]["template"]["spec"]["containers"][0]["env"] == [
+        {"name": "GREETING", "value": "two words=2"},
+        {"name": "EMPTY"},
+    ]
 
 
 def test_a_schedule_in_the_form_makes_a_cronjob(
@@ -695,6 +705,39 @@ def _add_viewer(home: Path, namespace: OnejobNamespace, target: Path) -> None:
     config["users"][0]["user"] = {"token": token}
     target.touch(mode=0o600)
     target.write_bytes(msgspec.json.encode(config))
+
+
+def test_kept_runs_have_pages_without_actions(browser: Browser, tmp_path: Path) -> None:
+    onejob = CommandLine(tmp_path)
+    failing = "echo out of paper; exit 3"
+    onejob.run("run", "--name", "print", "--", "sh", "-c", failing)
+    served = onejob.start("ui", "--no-browser")
+    assert served.stdout is not None
+    context = browser.new_context(ignore_https_errors=True)
+    page = context.new_page()
+    try:
+        page.goto(served.stdout.readline().strip())
+        row = page.get_by_role("row", name=re.compile("print"))
+        expect(row).to_contain_text("Failed")
+        row.get_by_role("link", name="print").click()
+        expect(page.get_by_text("job/print is Failed")).to_be_visible()
+        expect(page.get_by_text("Read-only.")).to_be_visible()
+        expect(page.get_by_role("button", name=re.compile("Rerun|Delete"))).to_have_count(0)
+        page.keyboard.press("x")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        page.get_by_role("link", name="Logs", exact=True).click()
+        expect(page.get_by_role("log")).to_contain_text("out of paper")
+        page.get_by_role("link", name="Jobs", exact=True).first.click()
+        expect(
+            page.get_by_role("row", name=re.compile("exit code 3: out of paper"))
+        ).to_be_visible()
+        page.get_by_role("link", name="All runs").click()
+        expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+    finally:
+        context.close()
+        served.terminate()
+        served.communicate(timeout=60)
+    assert served.returncode == 0
 
 
 @pytest.mark.parametrize(

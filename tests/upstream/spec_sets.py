@@ -46,6 +46,14 @@ _PATIENT: Final = r"\[sig-node\] (Probing container|Pods|PreStop|Container Lifec
 SETS: Final[dict[str, dict[str, Part]]] = {
     "jobs": {"jobs": Part(r"\[sig-apps\] (Job|CronJob|TTLAfterFinished) ")},
     "crd": {"crd": _conformance(_CRD)},
+    # Webhooks run as Pods of a Deployment behind a Service.
+    "admission": {
+        "webhooks": Part(
+            r"\[sig-api-machinery\] (AdmissionWebhook|CustomResourceConversionWebhook)"
+            r"|CustomResourceFieldSelectors"
+        ),
+        "policies": Part(r"\[sig-api-machinery\] (Validating|Mutating)AdmissionPolicy"),
+    },
     # The conformance specs without network, workload controllers and the specs excluded above.
     "wide": {
         "storage": _conformance(r"\[sig-storage\]"),

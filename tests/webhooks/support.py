@@ -30,6 +30,9 @@ Respond = Callable[[Doc], Doc]
 #: Gets path and body; returns the whole HTTP response.
 RespondRaw = Callable[[str, bytes], Awaitable[bytes]]
 
+#: Gets path and body; writes the response, as it likes.
+WriteRaw = Callable[[str, bytes, asyncio.StreamWriter], Awaitable[None]]
+
 SERVICE_NAME = "hook.default.svc"
 
 
@@ -56,6 +59,16 @@ class Hook:
 
 @asynccontextmanager
 async def a_raw_hook(folder: Path, respond: RespondRaw) -> AsyncIterator[Hook]:
+    async def write(path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(await respond(path, body))
+        await writer.drain()
+
+    async with a_writing_hook(folder, write) as hook:
+        yield hook
+
+
+@asynccontextmanager
+async def a_writing_hook(folder: Path, write: WriteRaw) -> AsyncIterator[Hook]:
     made = ensure_certificates(folder / "pki", ("127.0.0.1", SERVICE_NAME), SystemClock().now())
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(made.certificate, made.key)
@@ -73,8 +86,7 @@ async def a_raw_hook(folder: Path, respond: RespondRaw) -> AsyncIterator[Hook]:
                 length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
                 body = await reader.readexactly(length)
                 hook.paths.append(head.split(b" ")[1].decode())
-                writer.write(await respond(hook.paths[-1], body))
-                await writer.drain()
+                await write(hook.paths[-1], body, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:

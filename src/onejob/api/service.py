@@ -283,7 +283,7 @@ class Service:
             from onejob.api.writing.reviewed import admitted_body
 
             dynamic = self.admission.dynamic
-            body, warnings = await admitted_body(dynamic, requester, target, body)
+            body, warnings = await admitted_body(dynamic, requester, "CREATE", target, body)
         if target.subresource == "eviction":
             budgets = self.budgets_in(namespace)
             outcome = await self.decided(
@@ -308,19 +308,23 @@ class Service:
             return None
         return requester_of(options)
 
-    async def admitted_scale(
-        self, target: Target, scale: Document, old: Document, options: WriteOptions
+    async def admitted(
+        self,
+        operation: Operation,
+        target: Target,
+        body: Document,
+        old: Document | None,
+        options: WriteOptions,
     ) -> tuple[Document, tuple[str, ...]]:
-        """Return the scale of a custom resource as dynamic admission leaves it, and warnings.
-
-        Raises ApiError.
-        """
-        requester = self._reviews("UPDATE", target.kind, target.subresource, options)
+        """Return the body of a subresource, such as a scale, as dynamic admission leaves it, and
+        warnings. Raises ApiError."""
+        requester = self._reviews(operation, target.kind, target.subresource, options)
         if requester is None:
-            return scale, ()
+            return body, ()
         from onejob.api.writing.reviewed import admitted_body
 
-        return await admitted_body(self.admission.dynamic, requester, target, scale, old)
+        dynamic = self.admission.dynamic
+        return await admitted_body(dynamic, requester, operation, target, body, old)
 
     def budgets_in(self, namespace: str) -> Sequence[Key]:
         """Return the keys of the PodDisruptionBudgets of a namespace; evictions are charged to

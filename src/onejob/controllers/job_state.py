@@ -57,6 +57,9 @@ class JobState(Struct):
 
         Return whether a sync would now act differently or report a different status.
         """
+        return self._put(pod, active=pod.active)
+
+    def _put(self, pod: Pod, *, active: bool) -> bool:
         uid, census = pod.metadata.uid, self.census
         if uid in self.gone:
             return False
@@ -64,7 +67,7 @@ class JobState(Struct):
         relabelled = known is None or known.metadata.labels != pod.metadata.labels
         if relabelled:
             self.unclaimed.add(uid)
-        if relabelled or not pod.active:
+        if relabelled or not active:
             census.put(pod)
             return True
         before = uid in census.ready, census.restarts_of(uid)
@@ -82,10 +85,11 @@ class JobState(Struct):
             if not keep_accounted:
                 self.drop(pod.metadata.uid)
                 return "soon"
-        if not self.put(pod):
+        active = end == "none" and pod.metadata.deletion_timestamp is None
+        if not self._put(pod, active=active):
             return "not at all"
         # An active Pod only affects the counts in the status.
-        return "soon" if pod.active else "at once"
+        return "soon" if active else "at once"
 
     def record_end(self, pod: Pod) -> None:
         """Record a Pod that has ended and is counted.

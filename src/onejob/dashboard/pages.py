@@ -3,7 +3,7 @@
 All other data the page gets from the Kubernetes API, like any client.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -16,11 +16,10 @@ from onejob.api.http.requests import UserRequest
 from onejob.api.http.responses import Response, error_response, json_response, text_response
 from onejob.api.http.routing import PageNotFound
 from onejob.api.sessions.pod_streams import LogSource, log_options
-from onejob.dashboard.causes import Causes
 from onejob.dashboard.files import MISSING, SAFETY_HEADERS, Files
 from onejob.dashboard.log_stream import merged_logs
-from onejob.dashboard.queues import SECRETS, Queues
-from onejob.dashboard.results import Results
+from onejob.dashboard.queues import SECRETS
+from onejob.dashboard.readers import Readers
 from onejob.dashboard.sessions import (
     CODE_SECONDS,
     MAX_SESSION_SECONDS,
@@ -31,8 +30,6 @@ from onejob.dashboard.sessions import (
     read_session_key,
     set_cookie,
 )
-from onejob.dashboard.summaries import Summaries
-from onejob.dashboard.usage_history import UsageHistory
 from onejob.diagnosis.result_table import as_csv
 from onejob.objects.meta import CRONJOBS, EVENTS, JOBS, PODS, WORKFLOWS, Key
 from onejob.planning.bad_input import BadInput
@@ -74,21 +71,20 @@ class DashboardPages:
         self,
         sessions: Sessions,
         authorizer: Authorizer,
-        summaries: Summaries,
-        queues: Queues,
-        causes: Causes,
-        results: Results,
-        usage: UsageHistory,
+        readers: Readers,
         files: Files,
         logs: LogSource | None,
+        kept_runs: Callable[[], object] | None = None,
     ) -> None:
-        self._queues = queues
-        self._causes = causes
-        self._results = results
-        self._usage = usage
+        """`kept_runs` returns the list of kept runs, if the dashboard is that of these."""
+        self._queues = readers.queues
+        self._causes = readers.causes
+        self._results = readers.results
+        self._usage = readers.usage
+        self._summaries = readers.summaries
+        self._kept_runs = kept_runs
         self._sessions = sessions
         self._authorizer = authorizer
-        self._summaries = summaries
         self._files = files
         self._logs = logs
 
@@ -145,6 +141,8 @@ class DashboardPages:
                 return self._current_user(request)
             case ("codes",):
                 return self._new_code(request, credentials)
+            case ("runs",) if self._kept_runs is not None:
+                return json_response({"runs": self._kept_runs()})
             case ("causes",):
                 return await self._causes_of(request)
             case ("jobs", namespace, name):
@@ -226,6 +224,7 @@ class DashboardPages:
                 "groups": request.user.groups,
                 "version": __version__,
                 "localZone": self._summaries.local_zone,
+                "readOnly": self._kept_runs is not None,
             }
         )
 

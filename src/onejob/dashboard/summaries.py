@@ -34,6 +34,7 @@ from onejob.dashboard.job_pods import (
     row_of,
 )
 from onejob.diagnosis.cronjobs import explain_cronjob, next_run
+from onejob.diagnosis.ended import Ended
 from onejob.diagnosis.explanation import Explanation
 from onejob.diagnosis.jobs import explain_job
 from onejob.diagnosis.pod_waits import read_node
@@ -111,14 +112,17 @@ class Summaries:
         most_looked_at: int = MAX_ENDED_PODS,
         deleted_pods: Callable[[str, str], Sequence[PodRecord]] = lambda namespace, uid: (),
         progress: Callable[[str, str], Awaitable[Sequence[PodProgress]]] | None = None,
+        ended: Ended | None = None,
     ) -> None:
-        """`pods` contains the Pods that have not ended.
+        """`pods` contains the Pods that have not ended; `ended` is the end of the run whose kept
+        state this is.
 
         `deleted_pods` returns the records of a Job's deleted Pods, by namespace and UID, `progress`
         what its containers report.
         """
         self._deleted_pods = deleted_pods
         self._progress = progress
+        self._run_end = ended
         self._most_looked_at = most_looked_at
         self._client = client
         self._store = store
@@ -166,7 +170,9 @@ class Summaries:
         """Return the explanation of a Pod. Raises NotFound."""
         pod: Document = msgspec.json.decode(await self._client.get(key))
         now = self._clock.now()
-        return _explanation_document(explain_pod(pod, now, node=await self._node([pod])), now)
+        return _explanation_document(
+            explain_pod(pod, now, node=await self._node([pod]), ended=self._run_end), now
+        )
 
     async def cronjob(self, key: Key) -> Document:
         """Return the explanation and the fire times of a CronJob. Raises NotFound."""
@@ -290,7 +296,9 @@ class Summaries:
         now = self._clock.now()
         view = read_job(document)
         events = [] if view.finished else await self._events_about(key.namespace, uid)
-        explanation = explain_job(job, pods, now, events=events, node=await self._node(pods))
+        explanation = explain_job(
+            job, pods, now, events=events, node=await self._node(pods), ended=self._run_end
+        )
         return {
             **_explanation_document(explanation, now),
             "pods": [row_of(pod) for pod in (*active[:_MAX_ROWS], *failed, *succeeded)],

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from onejob.api.strategy import Document
 from onejob.api.yielding import SharedYieldBudget, Worker
 from onejob.clock import SystemClock
 from onejob.wire.errors import not_found
@@ -15,6 +16,7 @@ from onejob.wire.requests import (
     ListOptions,
     ListOutcome,
     Outcome,
+    Target,
     WatchEvent,
     WatchOptions,
     WriteOptions,
@@ -52,6 +54,11 @@ class ScriptedService:
         self.no_watches = asyncio.Event()
         self.worker = Worker()
         self.watch_turns = SharedYieldBudget()
+
+    async def admitted(
+        self, operation: str, target: Target, body: Document, old: None, options: WriteOptions
+    ) -> tuple[Document, tuple[str, ...]]:
+        return body, ()
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
         self._fail()

@@ -321,7 +321,8 @@ def test_a_version_whose_webhook_is_missing_is_refused_clearly(tmp_path: Path) -
         code, refused = await ask("GET", PATH.replace("v1/", "v1beta1/"))
         assert code == 500
         assert refused["message"] == (
-            'conversion webhook for example.com/v1, Kind=Widget failed: service "y" not found'
+            "conversion webhook for example.com/v1, Kind=Widget failed: "
+            'Post "https://y.x.svc:443/?timeout=30s": service "y" not found'
         )
 
     with_requests(tmp_path, test)

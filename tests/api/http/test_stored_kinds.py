@@ -85,6 +85,13 @@ CONTENT: dict[str, dict[str, Any]] = {
     "certificatesigningrequests.certificates.k8s.io": {
         "spec": {"request": "YQ==", "signerName": "example.com/a", "usages": ["client auth"]}
     },
+    "resourceslices.resource.k8s.io": {
+        "spec": {
+            "driver": "d.example.com",
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+            "allNodes": True,
+        }
+    },
     "runtimeclasses.node.k8s.io": {"handler": "runc"},
     "storageclasses.storage.k8s.io": {"provisioner": "example.com/a"},
     "persistentvolumes": {
@@ -179,8 +186,8 @@ def test_webhook_configurations_are_defaulted_and_validated(tmp_path: Path) -> N
         code, answer = await ask("POST", path, document)
         assert code == 422
         assert [cause["field"] for cause in answer["details"]["causes"]] == [
-            "webhooks[0].sideEffects",
             "webhooks[0].admissionReviewVersions",
+            "webhooks[0].sideEffects",
         ]
 
     with_requests(tmp_path, test)

@@ -81,7 +81,7 @@ class Reply:
 class Wire:
     """One running server with helpers to connect to it."""
 
-    server: ApiServer
+    server: ApiServer[ApiApp]
     metrics: Metrics
     certificates: Certificates
     certificate: Path | None = None

@@ -906,3 +906,29 @@ async def pods_of_jobs_that_are_refused(it: Side) -> None:
         await it.pods("j", 1)
         event = await it.first_event("FailedCreate")
         it.show("event", event["message"])
+
+
+@scenario
+async def sessions(it: Side) -> None:
+    """The parameters of exec, attach and portforward are the reviewed object."""
+    async with hooks(it) as running:
+        running.respond = lambda path, request: _refuse(message=request["subResource"], code=403)
+        rules = [rule("pods/*", operations=["CONNECT"])]
+        await it.create("pods", _pod())
+        anything: Document = {}
+        await running.configure(
+            "validating", running.webhook("w", rules=rules, objectSelector=anything)
+        )
+        never = {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}
+        await running.configure(
+            "mutating", running.webhook("labelled", rules=rules, objectSelector=never), name="m"
+        )
+        for subresource, query in (
+            ("exec", {"command": "true", "container": "c", "stdout": "true", "tty": "1"}),
+            ("exec", {}),
+            ("attach", {"stdin": "true", "stderr": "false"}),
+            ("portforward", {"ports": "80"}),
+        ):
+            await it.ask("POST", it.path("pods", "p", subresource), query=query)
+        await it.ask("GET", it.path("pods", "absent", "attach"), query={"stdin": "true"})
+        running.show_reviews()

@@ -1,4 +1,5 @@
 /** Kubernetes objects, as far as the page reads them. */
+import { signal } from "@preact/signals";
 import type { Managed } from "./changes";
 
 export interface Owner {
@@ -206,7 +207,7 @@ export interface CronJobSummary extends Words {
   moreComing: boolean;
 }
 
-export type State = "Running" | "Queued" | "Waiting" | "Back-off" | "Suspended" | "Complete" | "Failed" | "Ending" | "Elsewhere";
+export type State = "Running" | "Queued" | "Waiting" | "Back-off" | "Suspended" | "Complete" | "Failed" | "Ending" | "Elsewhere" | "Stopped" | "Blocked" | "Lost";
 
 /** States of a Job that neither runs nor has ended, though nobody suspended it. */
 export const WAITS: State[] = ["Queued", "Waiting", "Back-off"];
@@ -222,9 +223,13 @@ export const QUEUED = "onejob.dev/queued";
 
 export const isQueued = (job: Job): boolean => job.spec.suspend === true && QUEUED in (job.metadata.annotations ?? {});
 
+/** What became of what had not ended, when the run that is shown has: Stopped, Blocked or Lost. */
+export const runEnd = signal("");
+
 export function stateOf(job: Job): State {
   const end = finished(job);
   if (end) return end.type as State;
+  if (runEnd.value) return runEnd.value as State;
   if (job.metadata.deletionTimestamp) return "Ending";
   if (job.spec.suspend) return isQueued(job) ? "Queued" : "Suspended";
   if (job.spec.managedBy && job.spec.managedBy !== "kubernetes.io/job-controller") {

@@ -3,15 +3,17 @@ import { signal } from "@preact/signals";
 
 export interface Place {
   path: string[];
+  /** The kept run that is shown; "" on a server. */
+  run: string;
   query: URLSearchParams;
 }
 
 function read(): Place {
   const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
-  return {
-    path: path.split("/").filter(Boolean).map(decode),
-    query: new URLSearchParams(query),
-  };
+  const segments = path.split("/").filter(Boolean).map(decode);
+  const [section, run] = segments;
+  const kept = section === "runs" && run;
+  return { path: kept ? segments.slice(2) : segments, run: kept ? run : "", query: new URLSearchParams(query) };
 }
 
 function decode(segment: string): string {
@@ -25,14 +27,18 @@ function decode(segment: string): string {
 export const place = signal<Place>(read());
 
 addEventListener("hashchange", () => {
-  place.value = read();
+  const next = read();
+  // Everything that was read is of the other run.
+  if (next.run !== place.value.run) location.reload();
+  else place.value = next;
 });
 
 export function href(path: string[], query: Record<string, string | undefined> = {}): string {
   const given = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) if (value) given.set(name, value);
   const text = given.toString();
-  return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+  const { run } = place.peek();
+  return `#/${(run ? ["runs", run, ...path] : path).map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
 
 export function go(path: string[], query: Record<string, string | undefined> = {}): void {

@@ -1,5 +1,6 @@
 /** Signing in, and requests in the name of whoever is signed in. */
 import { signal } from "@preact/signals";
+import { place } from "./router";
 
 const KEY = "onejob-session";
 /** Who was signed in last; kept when they sign out. */
@@ -17,6 +18,8 @@ export interface Who {
 
 /** undefined: not asked yet; null: nobody is signed in. */
 export const who = signal<Who | null | undefined>(undefined);
+/** Whether nothing can be changed, as in kept runs. */
+export const isReadOnly = (): boolean => who.value?.readOnly === true;
 /** Why nobody is signed in, if the server said so. */
 export const signedOutBecause = signal("");
 
@@ -53,7 +56,9 @@ export async function ask(path: string, options: Ask = {}): Promise<Response> {
     [HEADER]: localStorage.getItem(KEY) ?? "none",
   };
   if (options.body !== undefined) headers["Content-Type"] = options.type ?? "application/json";
-  const answer = await fetch(path, {
+  const { run } = place.peek();
+  const ofRun = run && !/^\/ui\/api\/(session|runs)\b/.test(path);
+  const answer = await fetch(ofRun ? `/runs/${encodeURIComponent(run)}${path}` : path, {
     method: options.method ?? "GET",
     headers,
     cache: "no-store",

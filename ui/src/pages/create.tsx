@@ -8,6 +8,9 @@ import { Problem } from "../parts/basics";
 import { say } from "../parts/dialogs";
 import { Editor, type Mark } from "../parts/editor";
 
+/** The label that names the queue of a Job. */
+const QUEUE = "onejob.dev/queue";
+
 interface Form {
   name: string;
   namespace: string;
@@ -18,6 +21,10 @@ interface Form {
   indexed: boolean;
   retries: number;
   deadline: number;
+  folder: string;
+  /** Lines of NAME=VALUE. */
+  env: string;
+  queue: string;
   schedule: string;
   zone: string;
 }
@@ -34,6 +41,14 @@ data:
   limits: "*=8,gpu=2"
 `,
 };
+
+/** Variables of lines as NAME=VALUE; lines without a name are left out. */
+export function variables(lines: string): { name: string; value?: string }[] {
+  return lines.split("\n").map((line) => line.trim()).filter((line) => /^[^=]+/.test(line)).map((line) => {
+    const at = line.indexOf("=");
+    return at < 0 ? { name: line } : { name: line.slice(0, at), value: line.slice(at + 1) };
+  });
+}
 
 /** Splits a command as a shell would, without running anything of it. */
 export function words(command: string): string[] {
@@ -59,19 +74,25 @@ export function words(command: string): string[] {
 function manifest(form: Form): unknown {
   const shell = /[|&;<>$`*?(){}]/.test(form.command);
   const command = shell ? ["sh", "-c", form.command] : words(form.command);
+  const env = variables(form.env);
+  const container = {
+    name: "main", image: form.image, command,
+    ...(form.folder ? { workingDir: form.folder } : {}), ...(env.length ? { env } : {}),
+  };
+  const labels = form.queue ? { labels: { [QUEUE]: form.queue } } : {};
   const spec = {
     ...(form.completions !== 1 || form.indexed ? { completions: form.completions } : {}),
     ...(form.parallelism !== 1 ? { parallelism: form.parallelism } : {}),
     ...(form.indexed ? { completionMode: "Indexed" } : {}),
     ...(form.retries !== 6 ? { backoffLimit: form.retries } : {}),
     ...(form.deadline > 0 ? { activeDeadlineSeconds: form.deadline } : {}),
-    template: { spec: { restartPolicy: "Never", containers: [{ name: "main", image: form.image, command }] } },
+    template: { spec: { restartPolicy: "Never", containers: [container] } },
   };
   const metadata = { name: form.name, namespace: form.namespace };
-  if (!form.schedule) return { apiVersion: "batch/v1", kind: "Job", metadata, spec };
+  if (!form.schedule) return { apiVersion: "batch/v1", kind: "Job", metadata: { ...metadata, ...labels }, spec };
   return {
     apiVersion: "batch/v1", kind: "CronJob", metadata,
-    spec: { schedule: form.schedule, ...(form.zone ? { timeZone: form.zone } : {}), jobTemplate: { spec } },
+    spec: { schedule: form.schedule, ...(form.zone ? { timeZone: form.zone } : {}), jobTemplate: { ...(form.queue ? { metadata: labels } : {}), spec } },
   };
 }
 
@@ -79,6 +100,7 @@ export function Create() {
   const [form, setForm] = useState<Form>({
     name: "hello", namespace: homeNamespace.value || "default", command: "echo hello", image: "busybox",
     completions: 1, parallelism: 1, indexed: false, retries: 6, deadline: 0,
+    folder: "", env: "", queue: "",
     schedule: place.value.query.get("schedule") ?? "", zone: "",
   });
   const [own, setOwn] = useState<string | null>(TEMPLATES[place.value.query.get("template") ?? ""] ?? null);
@@ -144,7 +166,7 @@ export function Create() {
       <input type="number" min={min} value={form[name]} onInput={(e) => set(name, Math.max(min, Number(e.currentTarget.value) || 0))} />
     </label>
   );
-  const field = (name: "name" | "namespace" | "image" | "schedule" | "zone", label: string, hint = "") => (
+  const field = (name: "name" | "namespace" | "image" | "schedule" | "zone" | "folder" | "queue", label: string, hint = "") => (
     <label class="field"><span>{label}</span>
       <input type="text" value={form[name]} placeholder={hint} onInput={(e) => set(name, e.currentTarget.value)} />
     </label>
@@ -164,13 +186,17 @@ export function Create() {
             <textarea rows={2} value={form.command} onInput={(e) => set("command", e.currentTarget.value)} />
           </label>
           {field("image", "Image")}
+          {field("folder", "Working folder", "the container's own")}
+          <label class="field wide"><span>Environment, one NAME=VALUE per line</span>
+            <textarea rows={2} value={form.env} placeholder="LOG_LEVEL=debug" onInput={(e) => set("env", e.currentTarget.value)} />
+          </label>
           {number("retries", "Retries before it fails", 0)}
           {number("completions", "Completions", 0)}
           {number("parallelism", "Pods at once", 0)}
           <label class="wide check"><input type="checkbox" checked={form.indexed} onChange={(e) => set("indexed", e.currentTarget.checked)} />
             Give each completion an index (JOB_COMPLETION_INDEX)</label>
           {number("deadline", "Deadline in seconds, 0 for none", 0)}
-          <span />
+          {field("queue", "Queue, to wait for its limit", "none")}
           {field("schedule", "Schedule, for a CronJob", "0 3 * * *")}
           {form.schedule ? field("zone", "Time zone of the schedule", "the server's") : <span />}
         </form>

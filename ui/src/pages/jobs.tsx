@@ -5,7 +5,7 @@ import { durationOf, type Job, keyOf, ownerText, stateOf, WAITS } from "../lib/o
 import { hasLabels } from "../lib/labels";
 import { JOB, namespaceShown, pathOf } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
-import { who } from "../lib/session";
+import { isReadOnly } from "../lib/session";
 import { age, count, fullTime, several, visible, wholeDuration } from "../lib/text";
 import { Empty, Foreign, OwnerLink, Problem, Progress, StateMark } from "../parts/basics";
 import { askDelete, askRerun, askSuspend, BulkActions, JobMenu } from "../parts/job-actions";
@@ -38,7 +38,7 @@ export function Jobs() {
   const causeOf = causes.found.value;
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const chosen = rows.filter((job) => selected.has(job.metadata.uid));
-  const readOnly = who.value?.readOnly === true;
+  const readOnly = isReadOnly();
 
   const at = now.value;
   const columns: Column<Job>[] = [
@@ -95,14 +95,14 @@ export function Jobs() {
       <Table page label="Jobs" onShown={causes.show}
         {...(readOnly ? {} : { selection: { keys: selected, set: setSelected, nameOf: (job: Job) => visible(job.metadata.name) } })} columns={columns} rows={rows} keyOf={(job) => job.metadata.uid} open={open}
         keys={{
-          ...(readOnly ? {} : { s: askSuspend, r: askRerun, x: (job: Job) => askDelete(job) }),
+          s: askSuspend, r: askRerun, x: (job: Job) => askDelete(job),
           l: (job) => go(["jobs", job.metadata.namespace ?? "", job.metadata.name], { tab: "logs" }),
         }}
         empty={!list.loaded.value ? <Empty title={list.problem.value ? "No Jobs to show" : "Loading…"} /> : filtered
           ? <Empty title="No Job matches the filters" actions={<button onClick={() => setQuery({ state: "", text: "", labels: "" })}>Clear the filters</button>} />
           : <Empty title={`No Jobs ${namespace ? `in ${visible(namespace)}` : "yet"}`}
-              actions={<a class="button main" href={href(["create"])}>Create the first Job</a>}>
-              Create one here, or with <code>kubectl apply -f job.yaml</code>.
+              actions={readOnly ? undefined : <a class="button main" href={href(["create"])}>Create the first Job</a>}>
+              {!readOnly && <>Create one here, or with <code>kubectl apply -f job.yaml</code>.</>}
             </Empty>} />
       {chosen.length > 0 && !readOnly && <BulkActions jobs={chosen} done={() => setSelected(new Set())} />}
     </>

@@ -5,6 +5,7 @@ import { now, useAnswer, useLive } from "../lib/hooks";
 import { endOf, eventTime, finished, type Job, keyOf, type KubeEvent, type Node, stateOf, WAITS } from "../lib/objects";
 import { EVENT, JOB, namespaceShown, pathOf } from "../lib/paths";
 import { href, place, setQuery } from "../lib/router";
+import { isReadOnly } from "../lib/session";
 import { age, bytesText, count, quantity, several, visible } from "../lib/text";
 import { finishedAs, WORKFLOW, type Workflow } from "../lib/workflows";
 import { Empty, Foreign, Problem, Progress, Section, StateMark } from "../parts/basics";
@@ -71,7 +72,7 @@ export function Overview() {
     <>
       <div class="head">
         <div class="grow"><h1>Overview</h1></div>
-        <div class="bar"><NamespaceChoice /><a class="button main" href={href(["create"])}>Create a Job</a></div>
+        <div class="bar"><NamespaceChoice />{!isReadOnly() && <a class="button main" href={href(["create"])}>Create a Job</a>}</div>
       </div>
       {list.problem.value && (list.problemCode === 403 ? <Forbidden text={list.problem.value} /> : <Problem text={list.problem.value} />)}
       <div class="grid cols-5">
@@ -119,7 +120,7 @@ export function Overview() {
       <Section title="Running now">
         <div class="card">
           {running.length === 0
-            ? <Empty title={list.loaded.value ? "Nothing is running" : unread} actions={<a class="button" href={href(["create"])}>Create a Job</a>} />
+            ? <Empty title={list.loaded.value ? "Nothing is running" : unread} actions={isReadOnly() ? undefined : <a class="button" href={href(["create"])}>Create a Job</a>} />
             : (
               <ul class="list">
                 {running.map((job) => (

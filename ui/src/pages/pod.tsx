@@ -5,7 +5,7 @@ import { now, useAnswer, useLive } from "../lib/hooks";
 import { type Container, eventTime, type KubeEvent, type Pod, type PodRow, type Words } from "../lib/objects";
 import { EVENT, pathOf, POD } from "../lib/paths";
 import { go, href, place } from "../lib/router";
-import { who } from "../lib/session";
+import { isReadOnly } from "../lib/session";
 import { age, bytesText, clockText, count, cpuText, fullTime, secondsText, visible, wholeDuration } from "../lib/text";
 import { Empty, Foreign, Problem, Section, StateMark } from "../parts/basics";
 import { confirmThen } from "../parts/dialogs";
@@ -76,11 +76,11 @@ export function PodPage({ namespace, name }: { namespace: string; name: string }
             {pod.status?.podIP && <span>IP <b><Foreign text={pod.status.podIP} /></b></span>}
           </div>
         </div>
-        {!who.value?.readOnly && <div class="bar"><button class="danger" onClick={askRemove}>Delete</button></div>}
+        {!isReadOnly() && <div class="bar"><button class="danger" onClick={askRemove}>Delete</button></div>}
       </div>
       {list.problem.value && <Problem text={list.problem.value} />}
       <nav class="tabs" aria-label="Parts of this Pod">
-        {TABS.filter(([key]) => key !== "terminal" || !who.value?.readOnly).map(([key, title]) => (
+        {TABS.filter(([key]) => key !== "terminal" || !isReadOnly()).map(([key, title]) => (
           <a key={key} href={href(here, { tab: key })} aria-current={tab === key ? "page" : undefined}>{title}</a>
         ))}
       </nav>

@@ -7,7 +7,7 @@ import { type ColumnDefinition, idOf, liveTable, type TableRow } from "../lib/li
 import type { KubeObject } from "../lib/objects";
 import { type Kind, namespaceShown, pathOf, servedKinds } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
-import { askJson, explainError } from "../lib/session";
+import { askJson, explainError, isReadOnly } from "../lib/session";
 import { age, count, fullTime, several, visible } from "../lib/text";
 import { Empty, Foreign, Problem } from "../parts/basics";
 import { confirmThen } from "../parts/dialogs";
@@ -101,7 +101,7 @@ function Objects({ kind }: { kind: Kind }) {
     <>
       <div class="head">
         <div class="grow"><p class="crumb"><a href={href(["resources"])}>All objects</a> / <Foreign text={kind.group || "core"} /></p><h1><Foreign text={kind.kind} /></h1></div>
-        {kind.verbs.includes("create") && <a class="button" href={href(["create"])}>Create from YAML</a>}
+        {kind.verbs.includes("create") && !isReadOnly() && <a class="button" href={href(["create"])}>Create from YAML</a>}
       </div>
       {problem && (list.problemCode === 403 ? <Forbidden text={problem} /> : <Problem text={problem} again={() => list.again()} />)}
       <div class="filters" role="search">
@@ -118,7 +118,7 @@ function Objects({ kind }: { kind: Kind }) {
       <Table label={kind.kind} columns={columns} rows={rows} keyOf={idOf} open={(r) => go(rowPath(kind, r))}
         empty={<Empty title={!list.loaded.value ? (problem ? "Nothing to show" : "Loading…") : filtered ? "Nothing matches" : `No ${visible(kind.kind)} found`}
           actions={filtered ? <button onClick={clear}>Clear the filters</button> : list.loaded.value && <>
-            {kind.verbs.includes("create") && <a class="button main" href={href(["create"])}>Create one from YAML</a>}
+            {kind.verbs.includes("create") && !isReadOnly() && <a class="button main" href={href(["create"])}>Create one from YAML</a>}
             <a class="button" href={href(["resources"])}>Other kinds</a>
           </>} />} />
     </>
@@ -165,7 +165,7 @@ function One({ kind, namespace, name }: { kind: Kind; namespace: string; name: s
           <p class="crumb"><a href={href(["resources"])}>All objects</a> / <a href={href(kindPath(kind))}><Foreign text={kind.kind} /></a>{namespace && <> / <Foreign text={namespace} /></>}</p>
           <h1><Foreign text={name} /></h1>
         </div>
-        {kind.verbs.includes("delete") && <div class="bar"><button class="danger" onClick={askRemove}>Delete</button></div>}
+        {kind.verbs.includes("delete") && !isReadOnly() && <div class="bar"><button class="danger" onClick={askRemove}>Delete</button></div>}
       </div>
       <YamlView kind={kind} namespace={namespace} name={name} />
     </>

@@ -7,6 +7,7 @@ import { useKeys } from "../lib/keys";
 import { keyOf, type Words } from "../lib/objects";
 import { namespaceShown, pathOf } from "../lib/paths";
 import { go, href, place, setQuery } from "../lib/router";
+import { isReadOnly } from "../lib/session";
 import { age, count, fullTime, several, visible, wholeDuration } from "../lib/text";
 import { finishedAs, rerunWorkflow, type Task, taskDuration, tasksOf, WORKFLOW, type Workflow, workflowState } from "../lib/workflows";
 import { Empty, Foreign, OwnerLink, Problem, Section, StateMark } from "../parts/basics";
@@ -29,7 +30,7 @@ function lasted(workflow: Workflow, at: number): number | undefined {
 }
 
 function askSuspend(workflow: Workflow): void {
-  if (finishedAs(workflow)) return;
+  if (finishedAs(workflow) || isReadOnly()) return;
   const suspend = !workflow.spec.suspend;
   confirmThen(
     `${suspend ? "Suspend" : "Resume"} workflow/${workflow.metadata.name}?`,
@@ -40,6 +41,7 @@ function askSuspend(workflow: Workflow): void {
 }
 
 function askRerun(workflow: Workflow, choice: { from?: string; failedOnly?: boolean } = {}): void {
+  if (isReadOnly()) return;
   const title = `workflow/${workflow.metadata.name}`;
   const text = choice.from
     ? `A new Workflow runs task ${choice.from}, all tasks that depend on it, and all that did not complete. The others keep their results.`
@@ -53,6 +55,7 @@ function askRerun(workflow: Workflow, choice: { from?: string; failedOnly?: bool
 }
 
 function askDelete(workflow: Workflow): void {
+  if (isReadOnly()) return;
   const { running = 0 } = workflow.status ?? {};
   confirmThen(
     `Delete workflow/${workflow.metadata.name}?`,
@@ -151,10 +154,10 @@ export function WorkflowPage({ namespace, name }: { namespace: string; name: str
           </div>
         </div>
         <div class="bar">
-          {!end && <button aria-label={`${workflow.spec.suspend ? "Resume" : "Suspend"} ${safe}`} onClick={() => askSuspend(workflow)}>{workflow.spec.suspend ? "Resume" : "Suspend"}</button>}
-          {end?.type === "Failed" && <button aria-label={`Rerun failed: ${safe}`} onClick={() => askRerun(workflow, { failedOnly: true })}>Rerun failed</button>}
-          {end && <button aria-label={`Rerun ${safe}`} onClick={() => askRerun(workflow)}>Rerun</button>}
-          <button class="danger" aria-label={`Delete ${safe}`} onClick={() => askDelete(workflow)}>Delete</button>
+          {!end && !isReadOnly() && <button aria-label={`${workflow.spec.suspend ? "Resume" : "Suspend"} ${safe}`} onClick={() => askSuspend(workflow)}>{workflow.spec.suspend ? "Resume" : "Suspend"}</button>}
+          {end?.type === "Failed" && !isReadOnly() && <button aria-label={`Rerun failed: ${safe}`} onClick={() => askRerun(workflow, { failedOnly: true })}>Rerun failed</button>}
+          {end && !isReadOnly() && <button aria-label={`Rerun ${safe}`} onClick={() => askRerun(workflow)}>Rerun</button>}
+          {!isReadOnly() && <button class="danger" aria-label={`Delete ${safe}`} onClick={() => askDelete(workflow)}>Delete</button>}
         </div>
       </div>
       <TaskProgress workflow={workflow} />

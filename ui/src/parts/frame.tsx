@@ -6,8 +6,10 @@ import icon from "../icon.svg";
 import { useAnswer } from "../lib/hooks";
 import { isForOthers } from "../lib/keys";
 import { go, href, place } from "../lib/router";
-import { signOut, who } from "../lib/session";
+import { runEnd } from "../lib/objects";
+import { isReadOnly, signOut, who } from "../lib/session";
 import { visible } from "../lib/text";
+import type { Run } from "../pages/runs";
 import { Overview } from "../pages/overview";
 import { Jobs } from "../pages/jobs";
 import { Dialogs, Modal } from "./dialogs";
@@ -17,6 +19,8 @@ const JobPage = lazy(() => import("../pages/job").then((m) => ({ default: m.JobP
 const CronJobs = lazy(() => import("../pages/cronjobs").then((m) => ({ default: m.CronJobs })));
 const CronJobPage = lazy(() => import("../pages/cronjobs").then((m) => ({ default: m.CronJobPage })));
 const Create = lazy(() => import("../pages/create").then((m) => ({ default: m.Create })));
+const Runs = lazy(() => import("../pages/runs").then((m) => ({ default: m.Runs })));
+const RunBanner = lazy(() => import("../pages/runs").then((m) => ({ default: m.RunBanner })));
 const Queue = lazy(() => import("../pages/queue").then((m) => ({ default: m.Queue })));
 const Mirrors = lazy(() => import("../pages/mirrors").then((m) => ({ default: m.Mirrors })));
 const Workflows = lazy(() => import("../pages/workflows").then((m) => ({ default: m.Workflows })));
@@ -33,6 +37,9 @@ const PAGES: [string[], string, string][] = [
   [["resources"], "All objects", "e"],
   [["create"], "Create", "n"],
 ];
+
+/** The pages of a kept run, by title. */
+const OF_RUNS = new Set(["Overview", "Jobs", "Workflows", "All objects"]);
 
 /** The page of mirrors is listed if there is a target; if Secrets may not be read, it is not. */
 const TARGETS = `/api/v1/secrets?${new URLSearchParams({ labelSelector: "onejob.dev/mirror-target", limit: "1" })}`;
@@ -64,7 +71,8 @@ function onKey(event: KeyboardEvent): void {
 }
 
 function Page() {
-  const { path } = place.value;
+  const { path, run } = place.value;
+  if (isReadOnly() && !run) return <Runs />;
   const [section, first, second] = path;
   if (section === undefined || section === "sign-in") return <Overview />;
   if (section === "jobs" && first && second) return <JobPage key={`${first}/${second}`} namespace={first} name={second} />;
@@ -80,7 +88,7 @@ function Page() {
   return (
     <>
       <div class="head"><div class="grow"><h1>Not found</h1></div></div>
-      <div class="card"><Empty title="Page not found" actions={<a class="button" href="#/">Go to the overview</a>}>The address may be incomplete or outdated.</Empty></div>
+      <div class="card"><Empty title="Page not found" actions={<a class="button" href={href([])}>Go to the overview</a>}>The address may be incomplete or outdated.</Empty></div>
     </>
   );
 }
@@ -98,14 +106,20 @@ function nextTheme(): void {
 export function Frame() {
   const main = useRef<HTMLElement>(null);
   const here = place.value.path[0] ?? "";
-  const mirrors = (useAnswer<{ items: unknown[] }>(TARGETS, "").value?.items.length ?? 0) > 0;
+  const { run } = place.value;
+  const kept = isReadOnly();
+  const mirrors = (useAnswer<{ items: unknown[] }>(kept ? "" : TARGETS, "").value?.items.length ?? 0) > 0;
+  const shown = useAnswer<{ runs: Run[] }>(run ? "/ui/api/runs" : "", run).value?.runs.find((one) => one.id === run);
+  const end = shown && ["Stopped", "Blocked", "Lost"].includes(shown.state) ? shown.state : "";
+  useLayoutEffect(() => { runEnd.value = end; }, [end]);
+  const pages = PAGES.filter(([path, title]) => (kept ? run !== "" && OF_RUNS.has(title) : path[0] !== "mirrors" || mirrors || here === "mirrors"));
   // Before the page can be seen: a key that answers it must not be missed.
   useLayoutEffect(() => {
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   }, []);
   useEffect(() => {
-    const page = PAGES.find(([path]) => (path[0] ?? "") === here)?.[1] ?? "onejob";
+    const page = kept && !run ? "Runs" : PAGES.find(([path]) => (path[0] ?? "") === here)?.[1] ?? "onejob";
     document.title = [...place.value.path.slice(1).reverse().map(visible), page, "onejob"].filter((t, i, all) => all.indexOf(t) === i).join(" · ");
   });
   return (
@@ -114,7 +128,8 @@ export function Frame() {
       <header class="side">
         <a class="brand" href="#/" aria-label="onejob: overview"><img src={icon} alt="" /><span>onejob</span></a>
         <nav aria-label="Pages">
-          {PAGES.filter(([path]) => path[0] !== "mirrors" || mirrors || here === "mirrors").map(([path, title]) => (
+          {kept && <a href="#/" aria-current={run ? undefined : "page"}>Runs</a>}
+          {pages.map(([path, title]) => (
             <a key={title} href={href(path)} aria-current={(path[0] ?? "") === here ? "page" : undefined}>{title}</a>
           ))}
         </nav>
@@ -129,7 +144,7 @@ export function Frame() {
         </div>
       </header>
       <main id="main" ref={main} tabIndex={-1}>
-        <Suspense fallback={<p class="muted" aria-busy="true">Loading…</p>}><Page /></Suspense>
+        <Suspense fallback={<p class="muted" aria-busy="true">Loading…</p>}>{shown && <RunBanner run={shown} />}<Page /></Suspense>
       </main>
       <Modal open={helpOpen.value} onClose={() => { helpOpen.value = false; }} label="Keys">
         <h2>Keys</h2>

@@ -3,7 +3,7 @@ import { type Signal, signal } from "@preact/signals";
 import { forEach, JOB, leaveQueue, remove, rerun, setSuspend } from "../lib/actions";
 import { finished, isQueued, type Job } from "../lib/objects";
 import { go } from "../lib/router";
-import { who } from "../lib/session";
+import { isReadOnly } from "../lib/session";
 import { count, several, visible } from "../lib/text";
 import { confirmThen } from "./dialogs";
 import { type Action, Menu } from "./menu";
@@ -11,7 +11,7 @@ import { type Action, Menu } from "./menu";
 const title = (job: Job) => `job/${job.metadata.name}`;
 
 export function askSuspend(job: Job): void {
-  if (finished(job)) return;
+  if (finished(job) || isReadOnly()) return;
   if (isQueued(job)) {
     confirmThen(
       `Suspend ${title(job)}?`, "It leaves the queue, and does not start by itself. Once resumed, it queues up again as the last one.",
@@ -32,6 +32,7 @@ export function askSuspend(job: Job): void {
 }
 
 export function askRerun(job: Job): void {
+  if (isReadOnly()) return;
   const { succeeded = 0 } = job.status ?? {};
   const goal = job.spec.completions ?? 1;
   const left = Math.max(goal - succeeded, 0);
@@ -82,6 +83,7 @@ function RerunChoices({ what, first, left, goal, partly, indexed }: {
 const plural = (noun: string): string => (noun === "index" ? "indexes" : `${noun}s`);
 
 export function askDelete(job: Job, after?: () => void): void {
+  if (isReadOnly()) return;
   const { succeeded = 0, failed = 0, active = 0 } = job.status ?? {};
   confirmThen(
     `Delete ${title(job)}?`,
@@ -105,7 +107,7 @@ const resumes = (job: Job): boolean => job.spec.suspend === true && !isQueued(jo
 
 export function JobActions({ job }: { job: Job }) {
   const name = visible(job.metadata.name);
-  if (who.value?.readOnly) return null;
+  if (isReadOnly()) return null;
   return (
     <>
       {!finished(job) && (
@@ -122,7 +124,7 @@ export function JobActions({ job }: { job: Job }) {
 /** The same for a row of a list. */
 export function JobMenu({ job }: { job: Job }) {
   const actions: Action[] = [{ title: "Logs", act: () => go(placeOf(job), { tab: "logs" }) }];
-  if (!who.value?.readOnly) {
+  if (!isReadOnly()) {
     if (!finished(job)) actions.push({ title: resumes(job) ? "Resume" : "Suspend", act: () => askSuspend(job) });
     actions.push({ title: "Rerun", act: () => askRerun(job) }, { title: "Delete", act: () => askDelete(job), danger: true });
   }

@@ -1,6 +1,7 @@
 /** CPU and memory of Pods over time, as the server has sampled them since the dashboard is in use. */
 import { lazy, Suspense } from "preact/compat";
 import { useAnswer } from "../lib/hooks";
+import { isReadOnly } from "../lib/session";
 import { bytesText, visible } from "../lib/text";
 import { Problem, Section } from "./basics";
 
@@ -22,7 +23,7 @@ export function Usage({ path, title, running }: { path: string; title: string; r
   const answer = useAnswer<{ pods: PodUsage[] }>(`${path}/usage`, String(running), 2000, running ? 5000 : 0);
   const pods = (answer.value?.pods ?? []).filter((pod) => pod.times.length > 0);
   if (answer.problem) return <Problem text={answer.problem} again={answer.again} />;
-  if (pods.length === 0 && !running) return null;
+  if (pods.length === 0 && (!running || isReadOnly())) return null;
   const colourOf = (at: number) => `--series-${at % COLOURS}`;
   const short = (name: string) => visible(pods.length > 1 && name.startsWith(`${title}-`) ? name.slice(title.length + 1) : name);
   const curves = (of: (pod: PodUsage) => number[]) =>

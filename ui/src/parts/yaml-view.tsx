@@ -6,7 +6,7 @@ import { useLive } from "../lib/hooks";
 import type { KubeObject } from "../lib/objects";
 import { type Kind, pathOf } from "../lib/paths";
 import { href } from "../lib/router";
-import { askJson, explainError } from "../lib/session";
+import { askJson, explainError, isReadOnly } from "../lib/session";
 import { visible } from "../lib/text";
 import { marksOf, parseYaml, toYaml, withoutNoise } from "../lib/yaml";
 import { Empty, Foreign, Problem } from "./basics";
@@ -95,14 +95,18 @@ export function YamlView({ kind, namespace, name }: { kind: Kind; namespace: str
         </div>
       )}
       <div class="bar" style={{ marginBottom: "8px" }}>
-        <button class="main" disabled={!edited || gone} onClick={() => void send(false)}>Apply</button>
-        <button disabled={!edited || gone} onClick={() => void send(true)}>Check only</button>
-        <button disabled={!edited} onClick={() => take(stored ?? base)}>Discard changes</button>
+        {!isReadOnly() && (
+          <>
+            <button class="main" disabled={!edited || gone} onClick={() => void send(false)}>Apply</button>
+            <button disabled={!edited || gone} onClick={() => void send(true)}>Check only</button>
+            <button disabled={!edited} onClick={() => take(stored ?? base)}>Discard changes</button>
+          </>
+        )}
         {applied && <button aria-pressed={showDiff} onClick={() => setShowDiff(!showDiff)}>Compare with last applied</button>}
         <span class="muted">{edited ? "changed, not applied" : "as stored"}</span>
       </div>
       {showDiff && applied && <Difference before={applied} object={base} managed={found?.metadata.managedFields ?? []} />}
-      <Editor text={text} onChange={setText} label={`YAML of ${kind.kind} ${visible(name)}`} marks={marks} />
+      <Editor text={text} onChange={setText} readOnly={isReadOnly()} label={`YAML of ${kind.kind} ${visible(name)}`} marks={marks} />
     </>
   );
 }

@@ -41,6 +41,7 @@ from onejob.api.http.streams import Rendering, Watch, begun, resumed
 from onejob.api.http.tables import parse_include_object, table_pieces
 from onejob.api.schema.protobuf_encoding import encode_list
 from onejob.api.service import Service
+from onejob.api.sessions.admitting import admitted_query
 from onejob.api.sessions.pod_streams import (
     LogSource,
     choose_container,
@@ -259,13 +260,14 @@ class Endpoints:
         Clients whose upgrade was rejected retry with an older protocol and display the error of
         that attempt, so problems of the session itself are reported first.
         """
+        query = await admitted_query(self._service, target, request.query, request.user)
         document = await self._service.get(_POD, target.namespace, target.name)
         pod: Document = msgspec.json.decode(document)
         if target.subresource == "portforward":
             require_running(pod, "forward ports of")
         else:
             attach = target.subresource == "attach"
-            session_request(pod, request.query, target.namespace, target.name, attach=attach)
+            session_request(pod, query, target.namespace, target.name, attach=attach)
         raise BadRequest("Upgrade request required")
 
     async def _watch(self, request: UserRequest, target: ResourcePath) -> Response:
@@ -419,7 +421,7 @@ class Endpoints:
             document = await self._service.get(kind, target.namespace, target.name)
             old = scale_of(msgspec.json.decode(document), kind, paths, to_change=True)
             wanted = {**old, "spec": scale.get("spec") or {}}
-            scale, warnings = await self._service.admitted_scale(place, wanted, old, options)
+            scale, warnings = await self._service.admitted("UPDATE", place, wanted, old, options)
             patch = replicas_patch(scale, target.name, paths)
             options = msgspec.structs.replace(options, admitted=True)
         outcome = await self._service.patch(

@@ -10,11 +10,12 @@ import os
 import resource
 import socket
 import ssl
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from onejob.api.http.accepting import Acceptor
-from onejob.api.http.app import ApiApp
 from onejob.api.http.connection import Connection, OpenConnections
+from onejob.api.http.requests import Request
+from onejob.api.http.responses import Response
 from onejob.clock import Clock
 
 #: Time for requests in progress to complete at shutdown.
@@ -34,7 +35,20 @@ class CannotListen(Exception):
     """The address cannot be bound. The message is one line with the reason."""
 
 
-class ApiServer:
+class Application(Protocol):
+    """What is served, such as an `ApiApp`."""
+
+    async def __call__(self, request: Request) -> Response:
+        """Return the response, whose `on_end` must be called. Raises ClientGone."""
+
+    def close_streams(self) -> None:
+        """End all endless streams, including streams that start later."""
+
+
+A = TypeVar("A", bound=Application)
+
+
+class ApiServer(Generic[A]):
     """HTTPS server.
 
     `port` and `url` are known after `await start()`; `await stop()` takes at most a second.
@@ -42,7 +56,7 @@ class ApiServer:
 
     def __init__(
         self,
-        app: ApiApp,
+        app: A,
         *,
         host: str,
         port: int,

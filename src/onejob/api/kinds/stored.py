@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onejob.api.kinds.stored_rules import Rules
 
 _NO_PODS: Final = "no controller makes Pods of it"
+_NO_DEVICES: Final = "no devices are allocated"
 _NO_ROUTES: Final = "nothing is routed by it"
 
 #: Missing effect by resource. Kinds that are mere records (PodTemplates, ControllerRevisions) are
@@ -35,6 +36,10 @@ WITHOUT_EFFECT: Final = {
     "statefulsets.apps": _NO_PODS,
     "daemonsets.apps": _NO_PODS,
     "horizontalpodautoscalers.autoscaling": "nothing is scaled",
+    "deviceclasses.resource.k8s.io": _NO_DEVICES,
+    "resourceclaims.resource.k8s.io": _NO_DEVICES,
+    "resourceclaimtemplates.resource.k8s.io": "no claims are made of it",
+    "resourceslices.resource.k8s.io": _NO_DEVICES,
     "runtimeclasses.node.k8s.io": "Pods do not get its handler, overhead or placement",
     "apiservices.apiregistration.k8s.io": "requests are not passed on to its service",
     "flowschemas.flowcontrol.apiserver.k8s.io": "requests are not queued by it",

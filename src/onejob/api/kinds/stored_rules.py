@@ -369,6 +369,11 @@ RULES: Final[Mapping[str, Rules]] = {
     "workloads.scheduling.k8s.io": Rules(
         check=check_workload, check_change=forbidden_group_changes
     ),
+    "resourceclaims.resource.k8s.io": Rules(immutable=("spec",)),
+    "resourceclaimtemplates.resource.k8s.io": Rules(immutable=("spec",)),
+    "resourceslices.resource.k8s.io": Rules(
+        required=("spec.driver", "spec.pool.name"), immutable=("spec.driver", "spec.nodeName")
+    ),
     "runtimeclasses.node.k8s.io": Rules(
         required=("handler",), check=_check_runtime_class, immutable=("handler",)
     ),

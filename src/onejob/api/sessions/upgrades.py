@@ -14,6 +14,7 @@ from onejob.api.http.responses import Response
 from onejob.api.http.routing import ResourcePath
 from onejob.api.http.streams import Watch
 from onejob.api.service import Service
+from onejob.api.sessions.admitting import admitted_query
 from onejob.api.sessions.channels import choose_protocol
 from onejob.api.sessions.exec_sessions import PROTOCOLS, SPDY_PROTOCOL, run_session
 from onejob.api.sessions.pod_streams import ExecSource, require_running, session_request
@@ -28,6 +29,7 @@ from onejob.api.sessions.port_forwarding import (
 )
 from onejob.api.sessions.socket import AbandonedSocket, Session, Socket
 from onejob.wire.errors import BadRequest
+from onejob.wire.requests import User
 
 #: Subresources that require an upgrade. Logs and watches are also served without one.
 SESSIONS: Final = ("exec", "attach", "portforward")
@@ -46,11 +48,14 @@ class Upgrades:
         self._sessions = sessions
         self._ports = ports
 
-    async def open(self, target: ResourcePath, query: Query, offered: Sequence[str]) -> Session:
+    async def open(
+        self, target: ResourcePath, query: Query, offered: Sequence[str], user: User
+    ) -> Session:
         """Return the session for an exec, attach or portforward.
 
         Raises the errors with which a plain request is answered.
         """
+        query = await admitted_query(self._service, target, query, user)
         document = await self._service.get(target.kind, target.namespace, target.name)
         pod: dict[str, Any] = msgspec.json.decode(document)
         if target.subresource == "portforward":

@@ -165,16 +165,15 @@ async def evaluated(
 async def admitted_body(
     dynamic: DynamicAdmission,
     requester: Requester,
+    operation: Operation,
     target: Target,
     body: Document,
     old: Document | None = None,
 ) -> tuple[Document, tuple[str, ...]]:
     """Evaluate a request to a subresource whose body is not stored, such as an eviction.
 
-    Without `old`, it is a creation. Returns the body, mutated or not, and warnings.
-    Raises ApiError.
+    Returns the body, mutated or not, and warnings. Raises ApiError.
     """
-    operation: Operation = "CREATE" if old is None else "UPDATE"
     request = admission_request(operation, target, body, old, requester)
     mutated = await dynamic.mutate(request, lambda document: document)
     if mutated.object is not None:

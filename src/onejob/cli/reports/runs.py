@@ -20,7 +20,7 @@ def print_runs(
 ) -> None:
     """Print all runs, newest first, or the wanted one. Raises CommandError."""
     folders = [find_run(runs, wanted)[0]] if wanted else [folder for folder, _ in kept_runs(runs)]
-    found = [_described(*run_state(folder)) for folder in folders]
+    found = [described_run(*run_state(folder)) for folder in folders]
     match output:
         case "json":
             print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
@@ -40,7 +40,8 @@ def print_runs(
             raise CommandError(f"-o {output} does not support runs", "use json or name")
 
 
-def _described(state: str, run: Run) -> dict[str, Any]:
+def described_run(state: str, run: Run) -> dict[str, Any]:
+    """Return a run as a document."""
     return {
         "id": run.id,
         "startedAt": run.started_at,

@@ -56,7 +56,9 @@ class StoredApi:
         self._loop = asyncio.new_event_loop()
         self._copy = Path(tempfile.mkdtemp(prefix="onejob-read-"))
         try:
-            self._store = self._loop.run_until_complete(self._open_copy())
+            self._store = self._loop.run_until_complete(
+                open_copy(folder, self._copy, run, in_use=self.ended is None)
+            )
         except BaseException:
             self._clean_up()
             raise
@@ -84,23 +86,6 @@ class StoredApi:
             self._loop.run_until_complete(self._store.close())
             self._clean_up()
 
-    async def _open_copy(self) -> LogStore:
-        try:
-            if self.ended is None:
-                _copy_in_use(self.folder / DATABASE, self._copy / DATABASE)
-            else:
-                _copy_files(self.folder, self._copy)
-            return await LogStore.open(
-                self._copy / DATABASE,
-                clock=SystemClock(),
-                committer=LoopCommitter(),
-                is_readable=is_readable,
-            )
-        except (apsw.Error, CannotOpen, OSError) as error:
-            raise CommandError(
-                f"cannot read {self.title}: {error}", f"see {self.folder}", exit_code=EXIT_FAILED
-            ) from None
-
     def _clean_up(self) -> None:
         self._loop.close()
         shutil.rmtree(self._copy, ignore_errors=True)
@@ -112,7 +97,7 @@ class StoredApi:
             service,
             authorizer=AllowAuthenticated(),
             rng=Random(0),
-            logs=_KeptLogs(service, self.folder),
+            logs=KeptLogs(service, self.folder),
             outputs=OutputFiles(self.folder),
         )
 
@@ -147,7 +132,29 @@ class StoredApi:
                 return
 
 
-class _KeptLogs:
+async def open_copy(folder: Path, copy: Path, run: Run, *, in_use: bool) -> LogStore:
+    """Return the state of a run, of which a copy is made in the folder `copy`.
+
+    `in_use` says whether the run is under way. Raises CommandError.
+    """
+    try:
+        if in_use:
+            _copy_in_use(folder / DATABASE, copy / DATABASE)
+        else:
+            _copy_files(folder, copy)
+        return await LogStore.open(
+            copy / DATABASE,
+            clock=SystemClock(),
+            committer=LoopCommitter(),
+            is_readable=is_readable,
+        )
+    except (apsw.Error, CannotOpen, OSError) as error:
+        raise CommandError(
+            f"cannot read run {run.id}: {error}", f"see {folder}", exit_code=EXIT_FAILED
+        ) from None
+
+
+class KeptLogs:
     """`api.sessions.pod_streams.LogSource` on the log files of a kept run."""
 
     def __init__(self, service: Service, folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 
 from onejob.cli.sources.usage import Usage, total
+from onejob.diagnosis.job_states import job_state
 from onejob.objects.job import is_finished
 from onejob.planning.progress import JobProgress
 from onejob.wire.quantity import InvalidQuantity, parse_quantity
@@ -115,11 +116,10 @@ def _job_line(
     metadata, spec, status = job["metadata"], job["spec"], job.get("status", {})
     place = metadata["namespace"], metadata["name"]
     active = status.get("active", 0)
-    waiting = "Suspended" if spec.get("suspend") else "Waiting"
     return JobRow(
         namespace=place[0],
         name=place[1],
-        state="Running" if active else waiting,
+        state=job_state(job),
         age_seconds=_age(metadata, now),
         usage=total(used[place]) if place in used else None,
         active=active,

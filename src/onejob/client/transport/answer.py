@@ -32,7 +32,7 @@ class _Inflater:
     """
 
     def __init__(self) -> None:
-        self._stream = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        self._stream = _gzip()
         self._input = b""
         #: Whether all output of the input so far was returned.
         self.drained = True
@@ -44,13 +44,20 @@ class _Inflater:
 
     def next_piece(self) -> bytes:
         """Return more output; empty only if `drained`. Raises UnusableAnswer."""
+        if self._stream.eof:
+            # Another member follows. The finished one would keep all that it is given.
+            self._stream = _gzip()
         try:
             piece = self._stream.decompress(self._input, _INFLATED_BYTES)
         except zlib.error as error:
             raise UnusableResponse(f"cannot decompress the response: {error}") from error
-        self._input = self._stream.unconsumed_tail
+        self._input = self._stream.unused_data or self._stream.unconsumed_tail
         self.drained = len(piece) < _INFLATED_BYTES and not self._input
         return piece
+
+
+def _gzip() -> "zlib._Decompress":
+    return zlib.decompressobj(16 + zlib.MAX_WBITS)
 
 
 class IncomingResponse:

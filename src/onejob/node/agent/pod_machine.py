@@ -188,7 +188,10 @@ class PodMachine:
             effects.append(Enqueue(pod))
             return WAITING, effects
         # Bound by another scheduler, or by an earlier run of the agent.
-        pod, resize = resize_rules.inherit(pod)
+        # Since its creation, a new Pod has had its PodScheduled condition only.
+        resize = None
+        if pod.status.container_statuses or len(pod.status.conditions) > 1:
+            pod, resize = resize_rules.inherit(pod)
         try:
             demand = demand_of(pod.spec)
         except InvalidQuantity:
@@ -329,7 +332,8 @@ class PodMachine:
         effects: Effects = []
         for reported in event.events:
             self._containers.note(state, reported, effects, node)
-        resize_rules.note_ends(state)
+        if state.resize is not None:
+            resize_rules.note_ends(state)
         return self._compare(state, effects, node), effects
 
     def _compare(self, state: Active, effects: Effects, node: NodeNow) -> PodState:
@@ -402,7 +406,7 @@ class PodMachine:
         state.reported = status
         state.conditions = {
             **state.conditions,
-            **{each.type: each for each in status.conditions if isinstance(each, ConditionReport)},
+            **{each.type: each for each in status.conditions if type(each) is ConditionReport},
         }
         state.unwritten = status
 

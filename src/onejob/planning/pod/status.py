@@ -168,7 +168,8 @@ def _container(
         attempt -= 1
     else:
         state = _unstarted_state(seen, plan, init=init)
-    identity = container_id(facts.runtime, pod.uid, container.name, attempt) if attempt >= 0 else ""
+    uid = pod.metadata.uid
+    identity = container_id(facts.runtime, uid, container.name, attempt) if attempt >= 0 else ""
     running = seen.stage == "running"
     allocated = container.resources
     done = init and not is_sidecar(container) and seen.exit is not None and seen.exit.succeeded

@@ -39,7 +39,10 @@ class Requester(Struct, frozen=True):
     deletion: DeleteOptions | None = None
 
     def options(self, operation: Operation) -> Document:
-        """Return the CreateOptions, UpdateOptions or DeleteOptions of an operation."""
+        """Return the CreateOptions, UpdateOptions or DeleteOptions of an operation; {} if it has
+        none."""
+        if operation == "CONNECT":
+            return {}
         options: Document = {"kind": f"{operation.capitalize()}Options", "apiVersion": _META}
         if self.dry_run:
             options["dryRun"] = ["All"]

@@ -92,7 +92,10 @@ class Selectors(Struct, frozen=True):
             return True
         matcher = matcher_of(self.object)
         documents = (request.object, request.old_object)
-        return any(matcher.matches(labels_of(doc)) for doc in documents if doc is not None)
+        # As upstream, objects that cannot have labels never match: those of exec, for example.
+        return any(
+            matcher.matches(labels_of(doc)) for doc in documents if doc and "metadata" in doc
+        )
 
     def _matches_namespace(self, request: AdmissionRequest, store: StagingStore) -> bool:
         """Return whether the labels of the request's namespace match.

@@ -71,5 +71,5 @@ class Execution:
 
             session = await open_web_socket(self._endpoints.proxy, request, path, offered)
         else:
-            session = await self._upgrades.open(path, request.query, offered)
+            session = await self._upgrades.open(path, request.query, offered, request.user)
         return Response(101, b"", endless=True, session=session)
