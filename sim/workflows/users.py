@@ -22,6 +22,7 @@ class WorkflowUsers(Users):
         self._deeds = (
             *[self._create_workflow] * 5, *[self._edit_workflow] * 4, *[self._delete_workflow] * 2,
             *[self._delete_job] * 2, *[self._delete_pod] * 2, self._resume_job, self._take_name,
+            *[self._delete_started_job] * 2,
         )  # fmt: skip
 
     async def begin(self) -> None:
@@ -60,6 +61,14 @@ class WorkflowUsers(Users):
         job = self._one_of([job for job in await self._jobs() if job.spec.suspend])
         if job is not None:
             await self._patch(job.key, {"spec": {"suspend": False}})
+
+    async def _delete_started_job(self) -> None:
+        """Delete a Job that was started last, or the one it followed."""
+        owned = [job for job in await self._jobs() if job.metadata.owner_references]
+        owned.sort(key=lambda job: job.metadata.revision)
+        job = self._one_of(owned[-2:])
+        if job is not None:
+            await self._write(Delete(job.key, "Background"))
 
     async def _take_name(self) -> None:
         """Create a Job with the name of a task's."""

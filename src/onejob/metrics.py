@@ -37,6 +37,7 @@ QueueName: TypeAlias = Literal[
     "workflow",
     "cronworkflow",
     "claims",
+    "certificates",
 ]
 TaskState: TypeAlias = Literal["Complete", "Failed", "Skipped"]
 

@@ -18,7 +18,7 @@ from onejob.api.access.authentication import (
     Credentials,
 )
 from onejob.api.access.authorization import Authorizer, RbacAuthorizer
-from onejob.api.access.certificate_requests import CERTIFICATE_REQUESTS, note_requester
+from onejob.api.access.certificate_requests import CERTIFICATE_REQUESTS, CertificateRequests
 from onejob.api.access.certificates import ensure_certificates, server_names
 from onejob.api.access.escalation import EscalationCheck
 from onejob.api.access.kubeconfig_writer import write_kubeconfig
@@ -109,7 +109,9 @@ class HttpsServer:
         plane = await ControlPlane.open(
             settings,
             dependencies,
-            Front(authority.decode(), local_url(host, port) if port else "", auditor),
+            Front(
+                authority.decode(), local_url(host, port) if port else "", auditor, pki or own_pki
+            ),
         )
         assert plane.access is not None
         assert plane.accounts is not None
@@ -121,7 +123,9 @@ class HttpsServer:
             plane.service.guards.update(dict.fromkeys(EscalationCheck.resources, check))
             params = ParamAccess(plane.store, plane.service.kinds, authorizer)
             plane.service.guards.update(dict.fromkeys(ParamAccess.resources, params))
-            plane.service.guards[CERTIFICATE_REQUESTS] = note_requester
+            plane.service.guards[CERTIFICATE_REQUESTS] = CertificateRequests(
+                authorizer, dependencies.clock.now
+            )
             token_file = settings.data_dir / TOKEN_FILE
             token = admin_token(token_file)
             authenticator = AuthenticatorChain(

@@ -153,3 +153,34 @@ async def test_a_server_without_root_refuses_pods_that_it_would_run_as_itself(
     assert isinstance(error, Forbidden)
     assert "does not run as root" in error.message
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("container", "message"),
+    [
+        ({"securityContext": {"runAsUser": 0}}, "container e may not set runAsUser=0"),
+        ({"securityContext": {"privileged": True}}, "privileged"),
+    ],
+)
+def test_ephemeral_containers_obey_the_rules_of_their_namespace(
+    tmp_path: Path, container: dict[str, Any], message: str
+) -> None:
+    async def test(service: Service) -> None:
+        labels = {"pod-security.kubernetes.io/enforce": "baseline"}
+        patch = {"metadata": {"labels": labels}}
+        await service.patch(NAMESPACE, "", "default", "merge", patch, PERSON)
+        await _annotate(service, run_as_user="1001")
+        await create(service, a_pod("p"), POD)
+
+        async def add(fields: dict[str, Any]) -> None:
+            added = {"spec": {"ephemeralContainers": [{"name": "e", "image": "i", **fields}]}}
+            await service.patch(
+                POD, "default", "p", "strategic", added, PERSON, subresource="ephemeralcontainers"
+            )
+
+        error = await failure(add(container))
+        assert isinstance(error, Forbidden)
+        assert message in error.message
+        await add({})
+
+    served(tmp_path, test)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onejob.benchmarks.operation_counts import per_finished_job, per_pod
+from onejob.benchmarks.operation_counts import per_finished_job, per_pod, per_task
 
 #: Maximum per Pod: about 5 % above the count when the bound was set. Each Pod of an Indexed Job has
 #: a document of its own.
@@ -61,3 +61,22 @@ def test_restart_reads_little_for_finished_objects() -> None:
     too_many = {name: count for name, count in counted.items() if count > RESTART_BOUNDS[name]}
     assert not too_many
     assert counted["decodes per finished job"] >= 2
+
+
+#: Operations of a task in a chain, as multiples of those of its Job alone.
+TASK_BOUNDS = {
+    "writes, ×": 1.1,
+    "commits, ×": 1.05,
+    "syncs, ×": 1.05,
+    "decodes, ×": 1.25,
+    "encodes, ×": 1.2,
+    "calls, ×": 1.25,
+}
+
+
+def test_task_of_a_chain_costs_little_beyond_its_job() -> None:
+    counted = per_task(tasks=60).figures
+    too_many = {name: counted[name] for name, bound in TASK_BOUNDS.items() if counted[name] > bound}
+    assert not too_many
+    # The workflow is counted, too.
+    assert counted["writes, ×"] > 1

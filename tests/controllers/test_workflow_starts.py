@@ -1,6 +1,7 @@
 """Exactly one Job per task, whenever the controller is killed and its Jobs are deleted."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -231,3 +232,76 @@ async def test_decisions_stand_if_their_jobs_were_created_but_the_status_was_ref
         assert await states(house) == {"a": "Skipped", "b": "Running", "f": "Failed"}
         assert (await house.get(WORKFLOW))["status"]["tasks"][0]["reason"] == "WhenFalse"
         await asyncio.gather(*later)
+
+
+DIAMOND = (a_task("a"), a_task("b", "a"), a_task("c", "a"), a_task("d", "b", "c"))
+
+
+async def finish_jobs(house: House, uids: dict[str, set[str]]) -> None:
+    """Finish one Job that runs, and note the UIDs of all Jobs by name."""
+    jobs = await house.all_of(JOBS)
+    for job in jobs:
+        uids.setdefault(job["metadata"]["name"], set()).add(job["metadata"]["uid"])
+    running = [
+        job["metadata"]["name"]
+        for job in jobs
+        if not job["status"].get("conditions") and "deletionTimestamp" not in job["metadata"]
+    ]
+    if running:
+        await house.finish(Key(JOBS, "default", running[0]))
+
+
+@pytest.mark.usefixtures("held_back")
+@pytest.mark.parametrize("staged", [True, False], ids=["server", "other cluster"])
+async def test_no_crash_and_no_deletion_starts_a_task_twice(tmp_path: Path, staged: bool) -> None:
+    """Every moment of a run is continued once for each Job that is deleted there."""
+    moments: dict[int, dict[str, set[str]]] = {}
+    uids: dict[str, set[str]] = {}
+    (tmp_path / "run").mkdir()
+    async with a_house(tmp_path / "run", "workflows", staged=staged) as house:
+        store = house.cluster.store
+
+        def note(change: object) -> None:
+            if store.revision not in moments:
+                moments[store.revision] = {name: set(seen) for name, seen in uids.items()}
+                shutil.copytree(tmp_path / "run", tmp_path / str(store.revision))
+
+        house.informers.workflows.on_change(note)
+        house.informers.jobs.on_change(note)
+        await house.create(WORKFLOWS, a_workflow("wf", *DIAMOND))
+        for _ in DIAMOND:
+            await asyncio.sleep(1)
+            await finish_jobs(house, uids)
+        await asyncio.sleep(70)
+        assert set((await states(house)).values()) == {"Complete"}
+    assert len(moments) > 8
+    for revision, seen in moments.items():
+        for task in ("", "a", "b", "c", "d"):
+            await continue_from(tmp_path / str(revision), task, seen, staged=staged)
+
+
+async def continue_from(
+    moment: Path, task: str, seen: dict[str, set[str]], *, staged: bool
+) -> None:
+    """Delete the Job of a task before the next controller starts, and run the rest."""
+    uids = {name: set(known) for name, known in seen.items()}
+    folder = moment.with_name(f"{moment.name}-{task}")
+    shutil.copytree(moment, folder)
+    finished = None
+    async with a_house(folder) as house:
+        job = Key(JOBS, "default", f"wf-{task}")
+        for each in await house.all_of(JOBS):
+            uids.setdefault(each["metadata"]["name"], set()).add(each["metadata"]["uid"])
+        if task and await house.exists(job):
+            finished = bool((await house.get(job))["status"].get("conditions"))
+            await house.delete(job)
+    async with a_house(folder, "workflows", staged=staged) as house:
+        for _ in range(8):
+            await finish_jobs(house, uids)
+            await asyncio.sleep(20)
+        ends = await states(house)
+        assert all(len(known) == 1 for known in uids.values()), (moment.name, task, uids)
+        if finished is None or (finished and staged):
+            assert set(ends.values()) == {"Complete"}, (moment.name, task, ends)
+        elif not finished:
+            assert ends[task] == "Failed", (moment.name, task, ends)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from tests.api.access.certificate_requests_support import a_request
 from tests.api.http.raw_requests import Requests, a_server
 from tests.build import container, template
 
@@ -260,7 +261,7 @@ CERTIFICATES = f"/apis/{CSR_GROUP}/v1/{CSR}"
 @pytest.mark.parametrize("applied", [False, True])
 async def test_certificate_request_records_its_user(tmp_path: Path, applied: bool) -> None:
     """Signers of such requests rely on it."""
-    asked = {"request": "YQ==", "signerName": "example.com/a", "usages": ["client auth"]}
+    asked = a_request(signerName="example.com/a")["spec"]
     claimed = {"username": "onejob-admin", "groups": ["system:masters"], "extra": {"a": ["b"]}}
     document = {
         "apiVersion": "certificates.k8s.io/v1",

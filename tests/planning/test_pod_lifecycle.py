@@ -407,3 +407,31 @@ def test_restart_all_happens_once_although_the_trigger_cannot_be_started_at_firs
     again = pod_lifecycle.block(began, blocked)
     assert (again.stage, again.attempt) == ("waiting", 0)
     assert planned(a_pod(restarting_all(42)), {"a": again}).restart_all is False
+
+
+def debugged(*names: str, **spec: Any) -> NodePod:
+    return a_pod("a", ephemeral_containers=tuple(map(_container, names)), **spec)
+
+
+def test_ephemeral_containers_start_at_once_and_never_again() -> None:
+    pod = debugged("x", init=("i",))
+    assert planned(pod, {"i": RUNNING}).start == (Start("x", 0),)
+    for seen in (STARTING, RUNNING, exited(1)):
+        assert planned(pod, {"i": RUNNING, "x": seen}).start == ()
+    blocked = ContainerSeen(blocked=Blocked("ErrImagePull", "", NOON + timedelta(seconds=9)))
+    plan = planned(pod, {"i": RUNNING, "x": blocked})
+    assert (plan.start, plan.look_again_at) == ((), NOON + timedelta(seconds=9))
+
+
+def test_the_end_of_an_ephemeral_container_does_not_concern_its_pod() -> None:
+    pod = debugged("x")
+    lost = ContainerSeen("exited", 0, exit=Exit(137, NOON, NOON, lost=True))
+    for seen in (exited(1), lost):
+        assert planned(pod, {"a": RUNNING, "x": seen}).phase == "Running"
+        plan = planned(pod, {"a": exited(0), "x": seen})
+        assert (plan.phase, plan.busy) == ("Succeeded", False)
+
+
+def test_ephemeral_containers_are_stopped_with_their_pod() -> None:
+    plan = planned(debugged("x"), {"a": exited(0), "x": RUNNING})
+    assert (plan.stop, plan.phase) == ((Stop("x", 30),), "Running")

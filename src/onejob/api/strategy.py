@@ -89,6 +89,16 @@ class Strategy(Protocol):
 
     def validate_status_update(self, new: Document, old: Document) -> list[FieldError]: ...
 
+    def prepare_approval(self, new: Document, old: Document) -> None:
+        """Copy everything except conditions from `old`: for the subresource `approval`."""
+
+    def validate_approval(self, new: Document, old: Document) -> list[FieldError]: ...
+
+    def prepare_ephemeral_containers(self, new: Document, old: Document) -> None:
+        """Copy everything except ephemeral containers from `old`, like `prepare_resize`."""
+
+    def validate_ephemeral_containers(self, new: Document, old: Document) -> list[FieldError]: ...
+
     def prepare_resize(self, new: Document, old: Document) -> None:
         """Copy everything except resources from `old`: for the subresource `resize`.
 

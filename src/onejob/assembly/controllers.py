@@ -20,6 +20,7 @@ from onejob.controllers.namespaces import NamespaceController
 from onejob.controllers.pending.controller import PendingDeadlines
 from onejob.controllers.pod_gc import PodGarbageCollector
 from onejob.controllers.selection import (
+    CERTIFICATES,
     CLAIMS,
     CLUSTER_ROLES,
     CRONJOB,
@@ -45,6 +46,7 @@ from onejob.metrics import Plugin
 
 if TYPE_CHECKING:
     from onejob.assembly.claims import Claims
+    from onejob.controllers.certificates.controller import CertificateSigning
     from onejob.controllers.cronjob import CronJobController
     from onejob.controllers.job_workloads import JobWorkloads
     from onejob.controllers.node_maintenance import NodeMaintenance
@@ -224,6 +226,24 @@ def _cluster_roles(parts: Parts) -> Controller | None:
     return ClusterRoleAggregation(parts.acting_client(CLUSTER_ROLES), access.informers[RESOURCE])
 
 
+def _certificates(parts: Parts) -> Controller | None:
+    from onejob.controllers.on_demand import OnDemand
+
+    pki = parts.pki
+    if pki is None:
+        return None
+    context = parts.controller_context(CERTIFICATES)
+    resource = "certificatesigningrequests.certificates.k8s.io"
+
+    def make() -> "CertificateSigning":
+        from onejob.api.access.signing import CertificateSigner
+        from onejob.controllers.certificates.controller import CertificateSigning
+
+        return CertificateSigning(context, CertificateSigner(pki))
+
+    return OnDemand(parts.informers.metadata(resource), make)
+
+
 #: Name, as in `controllers/selection.py`, -> function that makes the controller, or None if the
 #: settings leave it nothing to do. In the order in which they see changes.
 _MAKERS: Final[Mapping[str, Callable[[Parts], Controller | None]]] = {
@@ -245,6 +265,7 @@ _MAKERS: Final[Mapping[str, Callable[[Parts], Controller | None]]] = {
     MIRROR: _mirror,
     NOTIFICATION: _notification,
     CLUSTER_ROLES: _cluster_roles,
+    CERTIFICATES: _certificates,
 }
 
 

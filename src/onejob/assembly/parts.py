@@ -62,6 +62,8 @@ class Parts:
     ) -> None:
         self.settings = settings
         self.root_ca = front.root_ca
+        #: Directory of the certificate authority; None without one.
+        self.pki = front.pki
         #: URL under which Pods on this machine reach the API server; "" while it does not listen.
         self.api_url = front.api_url
         self.clock = dependencies.clock

@@ -82,6 +82,8 @@ class Front(Struct, frozen=True):
     #: URL under which Pods will reach it, if known before it listens.
     api_url: str = ""
     auditor: "Auditor | None" = None
+    #: Directory of the certificate authority; None without one.
+    pki: Path | None = None
 
 
 NO_FRONT: Final = Front()

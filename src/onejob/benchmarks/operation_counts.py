@@ -12,6 +12,7 @@ from onejob.benchmarks.counting import CountingCommitter, counting_calls, operat
 from onejob.benchmarks.plane import MeasuredPlane, a_job, completions
 from onejob.benchmarks.results import Measurement
 from onejob.benchmarks.used_nodes import record_node
+from onejob.benchmarks.workflows import run_jobs, run_workflow, task_of
 from onejob.control_plane import ControlPlane, Dependencies, Settings
 from onejob.node.options import NodeOptions
 from onejob.store.writer import LoopCommitter
@@ -41,6 +42,32 @@ def per_finished_job(*, jobs: int) -> Measurement:
     return Measurement(
         {f"{name} per finished job": (many[name] - few[name]) / jobs for name in many}
     )
+
+
+def per_task(*, tasks: int) -> Measurement:
+    """Count the operations per task of a chain, and how many times as many as its Jobs need."""
+    alone = _count_chain(tasks, as_workflow=False)
+    flow = _count_chain(tasks, as_workflow=True)
+    figures = {f"{name} per task": flow[name] / tasks for name in flow}
+    return Measurement(figures | {f"{name}, ×": flow[name] / alone[name] for name in flow})
+
+
+def _count_chain(tasks: int, *, as_workflow: bool) -> dict[str, int]:
+    async def count(folder: Path) -> dict[str, int]:
+        async with _a_plane(folder) as measured:
+            await run_jobs(measured, 3, chained=False)
+            await run_workflow(measured, [task_of(0, chained=True)], name="first")
+            before = measured.operations()
+            with counting_calls() as calls:
+                if as_workflow:
+                    chain = [task_of(number, chained=True) for number in range(tasks)]
+                    await run_workflow(measured, chain)
+                else:
+                    await run_jobs(measured, tasks, chained=True, prefix="counted")
+            return {**since(before, measured.operations()), **calls}
+
+    with tempfile.TemporaryDirectory(prefix="onejob-bench-") as folder:
+        return Context().run(run_virtual, count(Path(folder)))
 
 
 async def _count_restart(folder: Path, jobs: int) -> dict[str, int]:

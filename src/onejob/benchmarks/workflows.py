@@ -53,7 +53,7 @@ def status_size(*, tasks: int, pods: int) -> Measurement:
 
 async def _compare(tasks: int, *, chained: bool) -> Measurement:
     alone = await _jobs(tasks, chained=chained)
-    flow = await _workflow([_task(n, chained=chained) for n in range(tasks)])
+    flow = await _workflow([task_of(n, chained=chained) for n in range(tasks)])
     figures = {
         # Of few tasks, the difference may be less than the noise.
         "beyond the Job, ms/task": max(0.0, flow.seconds - alone.seconds) / tasks * 1000,
@@ -66,7 +66,7 @@ async def _compare(tasks: int, *, chained: bool) -> Measurement:
 
 
 async def _status_size(tasks: int, completions_each: int) -> Measurement:
-    documents = [_task(n, chained=True, completions=completions_each) for n in range(tasks)]
+    documents = [task_of(n, chained=True, completions=completions_each) for n in range(tasks)]
     flow = await _workflow(documents)
     figures = {"status, kB": flow.status_bytes / 1000, "seconds": flow.seconds}
     pods = tasks * completions_each
@@ -74,9 +74,17 @@ async def _status_size(tasks: int, completions_each: int) -> Measurement:
 
 
 async def _jobs(count: int, *, chained: bool) -> _Run:
-    names = [f"job-{number}" for number in range(count)]
+    async with a_plane() as measured:
+        return await run_jobs(measured, count, chained=chained)
+
+
+async def run_jobs(
+    measured: MeasuredPlane, count: int, *, chained: bool, prefix: str = "job"
+) -> _Run:
+    """Run Jobs of one Pod each, in a chain each when the one before is seen Complete."""
+    names = [f"{prefix}-{number}" for number in range(count)]
     ops = [a_job(name, completions=1, parallelism=1) for name in names]
-    async with a_plane() as measured, completions(measured) as seen:
+    async with completions(measured) as seen:
         cpu, start = cpu_seconds(), time.perf_counter()
         if chained:
             for name, op in zip(names, ops, strict=True):
@@ -91,20 +99,27 @@ async def _jobs(count: int, *, chained: bool) -> _Run:
 
 
 async def _workflow(tasks: Sequence[dict[str, Any]]) -> _Run:
+    async with a_plane() as measured:
+        return await run_workflow(measured, tasks)
+
+
+async def run_workflow(
+    measured: MeasuredPlane, tasks: Sequence[dict[str, Any]], *, name: str = _NAME
+) -> _Run:
+    """Run a workflow until it is seen Complete."""
     document = {
         "apiVersion": "onejob.dev/v1alpha1",
         "kind": "Workflow",
-        "metadata": {"name": _NAME},
+        "metadata": {"name": name},
         "spec": {"tasks": list(tasks)},
     }
-    async with a_plane() as measured:
-        cpu, start = cpu_seconds(), time.perf_counter()
-        after = measured.plane.store.revision
-        await measured.client.write(Create(WORKFLOWS, NAMESPACE, msgspec.json.encode(document)))
-        seconds = await _completed(measured, after) - start
-        used = cpu_seconds() - cpu
-        stored = msgspec.json.decode(await measured.client.get(Key(WORKFLOWS, NAMESPACE, _NAME)))
-        return _Run(seconds, used, len(msgspec.json.encode(stored["status"])))
+    cpu, start = cpu_seconds(), time.perf_counter()
+    after = measured.plane.store.revision
+    await measured.client.write(Create(WORKFLOWS, NAMESPACE, msgspec.json.encode(document)))
+    seconds = await _completed(measured, after) - start
+    used = cpu_seconds() - cpu
+    stored = msgspec.json.decode(await measured.client.get(Key(WORKFLOWS, NAMESPACE, name)))
+    return _Run(seconds, used, len(msgspec.json.encode(stored["status"])))
 
 
 async def _completed(measured: MeasuredPlane, after: int) -> float:
@@ -121,7 +136,7 @@ async def _completed(measured: MeasuredPlane, after: int) -> float:
     raise RuntimeError("the watch ended")
 
 
-def _task(number: int, *, chained: bool, completions: int = 1) -> dict[str, Any]:
+def task_of(number: int, *, chained: bool, completions: int = 1) -> dict[str, Any]:
     job = msgspec.json.decode(
         a_job("x", completions=completions, parallelism=1000, indexed=completions > 1).body
     )

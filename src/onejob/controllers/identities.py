@@ -7,6 +7,7 @@ from onejob.client.acting import AllRights, AuthorizedClient, Rights
 from onejob.client.local import LocalClient
 from onejob.controllers.access import AccessPolicy, ControllerRights, NodeRights
 from onejob.controllers.selection import (
+    CERTIFICATES,
     CLAIMS,
     CLUSTER_ROLES,
     CRONJOB,
@@ -61,6 +62,7 @@ ACCOUNTS: Final[Mapping[str, str]] = {
     WORKFLOW: "workflow-controller",
     CRONWORKFLOW: "cronworkflow-controller",
     CLAIMS: "persistent-volume-binder",
+    CERTIFICATES: "certificate-controller",
 }
 
 

@@ -27,6 +27,8 @@ REPLICA_SET: Final = "replicaset-controller"
 ENDPOINTS: Final = "endpoints-controller"
 WORKFLOW: Final = "workflow-controller"
 CRONWORKFLOW: Final = "cronworkflow-controller"
+#: Signs approved CertificateSigningRequests.
+CERTIFICATES: Final = "certificatesigningrequest-signing-controller"
 #: Binds claims and provisions their volumes; also does the work of Kubernetes' controllers that
 #: protect claims and volumes, and of the one for ephemeral volumes.
 CLAIMS: Final = "persistentvolume-binder-controller"
@@ -52,12 +54,14 @@ _ALIASES: Final[Mapping[str, str]] = {
     WORKFLOW: "workflow",
     CRONWORKFLOW: "cronworkflow",
     CLAIMS: "persistentvolume-binder",
+    CERTIFICATES: "csrsigning",
 }
 
 ALL: Final[frozenset[str]] = frozenset(_ALIASES)
 #: Controllers of `onejob run`. The objects of the others cannot be created there, because a run
 #: serves no API; a run of workflows, or with claims, adds their controller.
 RUN_CONTROLLERS: Final[frozenset[str]] = ALL - {
+    CERTIFICATES,
     CLAIMS,
     CRONJOB,
     CRONWORKFLOW,

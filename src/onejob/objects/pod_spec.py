@@ -409,6 +409,8 @@ class NodePodSpec(View, frozen=True):
     active_deadline_seconds: int | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    #: Added to the running Pod for debugging: started once, and ended with the Pod.
+    ephemeral_containers: tuple[Container, ...] = ()
     volumes: tuple[Volume, ...] = ()
     hostname: str = ""
     hostname_override: str = ""
@@ -473,6 +475,7 @@ class NodePodStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ReportedContainer, ...] = ()
     init_container_statuses: tuple[ReportedContainer, ...] = ()
+    ephemeral_container_statuses: tuple[ReportedContainer, ...] = ()
     resources: Resources | None = None
 
 
@@ -512,7 +515,8 @@ class NodePod(View, frozen=True):
         return find_condition(self.status.conditions, kind)
 
     def container(self, name: str) -> Container | None:
-        for containers in (self.spec.containers, self.spec.init_containers):
+        spec = self.spec
+        for containers in (spec.containers, spec.init_containers, spec.ephemeral_containers):
             for container in containers:
                 if container.name == name:
                     return container

@@ -97,6 +97,7 @@ class PodReport(View, frozen=True, kw_only=True):
     resources: Resources | None = None
     init_container_statuses: tuple[ContainerReport, ...] = ()
     container_statuses: tuple[ContainerReport, ...]
+    ephemeral_container_statuses: tuple[ContainerReport, ...] = ()
 
 
 class PodPrecondition(View, frozen=True):

@@ -139,8 +139,6 @@ STORED_KINDS: Sequence[Kind] = (
     _stored("apps/v1", "ReplicaSet", "rs", status=True, scale=True, categories=("all",)),
     _stored("apps/v1", "StatefulSet", "sts", status=True, categories=("all",)),
     _stored("autoscaling/v2", "HorizontalPodAutoscaler", "hpa", status=True, categories=("all",)),
-    _stored("certificates.k8s.io/v1", "CertificateSigningRequest", "csr", namespaced=False,
-            status=True),
     _stored("networking.k8s.io/v1", "Ingress", "ing", plural="ingresses", status=True),
     _stored("networking.k8s.io/v1", "NetworkPolicy", "netpol", plural="networkpolicies"),
     _stored("policy/v1", "PodDisruptionBudget", "pdb", status=True),
@@ -187,6 +185,7 @@ KINDS: Sequence[Kind] = (
         subresources=(
             Subresource("attach", ("create", "get"), kind="PodAttachOptions"),
             Subresource("binding", ("create",), kind="Binding"),
+            Subresource("ephemeralcontainers", STATUS_VERBS),
             Subresource("eviction", ("create",), "policy", "v1", "Eviction"),
             Subresource("exec", ("create", "get"), kind="PodExecOptions"),
             Subresource("log", ("get",)),
@@ -236,6 +235,11 @@ KINDS: Sequence[Kind] = (
         "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions",
         "customresourcedefinition", namespaced=False, short_names=("crd", "crds"),
         categories=("api-extensions",), subresources=(_STATUS,),
+    ),
+    Kind(
+        "certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests",
+        "certificatesigningrequest", namespaced=False, short_names=("csr",),
+        subresources=(Subresource("approval", STATUS_VERBS), _STATUS),
     ),
     Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease"),
     Kind(

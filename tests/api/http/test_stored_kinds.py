@@ -82,9 +82,6 @@ CONTENT: dict[str, dict[str, Any]] = {
         "spec": {"priorityLevelConfiguration": {"name": "a"}}
     },
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": {"spec": {"type": "Exempt"}},
-    "certificatesigningrequests.certificates.k8s.io": {
-        "spec": {"request": "YQ==", "signerName": "example.com/a", "usages": ["client auth"]}
-    },
     "resourceslices.resource.k8s.io": {
         "spec": {
             "driver": "d.example.com",

@@ -99,12 +99,18 @@ def renew_server_certificate(directory: Path, now: datetime) -> None:
     from cryptography import x509
 
     paths = _paths(directory)
-    authority = _usable_authority(paths, now)
-    if authority is None:
-        raise BadAuthority(f"no usable certificate authority in {directory}: start the server once")
+    authority = load_authority(directory, now)
     old = _load(paths.certificate).extensions
     names = old.get_extension_for_class(x509.SubjectAlternativeName).value
     _make_server_certificate(paths, authority, [str(name.value) for name in names], now)
+
+
+def load_authority(directory: Path, now: datetime) -> "Authority":
+    """Return the existing authority. Raises BadAuthority."""
+    authority = _usable_authority(_paths(directory), now)
+    if authority is None:
+        raise BadAuthority(f"no usable certificate authority in {directory}: start the server once")
+    return authority
 
 
 def server_names(listen_host: str) -> tuple[str, ...]:
@@ -125,14 +131,14 @@ def _paths(directory: Path) -> Certificates:
     )
 
 
-class _Authority(NamedTuple):
+class Authority(NamedTuple):
     """Certificate authority with its key."""
 
     certificate: "x509.Certificate"
     key: "EllipticCurvePrivateKey"
 
 
-def _usable_authority(paths: Certificates, now: datetime) -> _Authority | None:
+def _usable_authority(paths: Certificates, now: datetime) -> Authority | None:
     """Return the authority, or None if it does not exist or is about to expire.
 
     Raises BadAuthority.
@@ -145,7 +151,7 @@ def _usable_authority(paths: Certificates, now: datetime) -> _Authority | None:
         "then need the new kubeconfig)"
     )
     try:
-        found = _Authority(_load(paths.authority), _load_key(paths.authority_key))
+        found = Authority(_load(paths.authority), _load_key(paths.authority_key))
     except (ValueError, TypeError) as error:
         raise BadAuthority(
             f"cannot read the certificate authority in {paths.authority.parent} ({error}); "
@@ -167,7 +173,7 @@ def _usable_authority(paths: Certificates, now: datetime) -> _Authority | None:
     return found
 
 
-def _make_authority(paths: Certificates, now: datetime) -> _Authority:
+def _make_authority(paths: Certificates, now: datetime) -> Authority:
     """Create a certificate authority and write its files."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
@@ -186,11 +192,11 @@ def _make_authority(paths: Certificates, now: datetime) -> _Authority:
     paths.authority.unlink(missing_ok=True)
     write_private(paths.authority_key, key_pem(key))
     write_private(paths.authority, _pem(certificate))
-    return _Authority(certificate, key)
+    return Authority(certificate, key)
 
 
 def _make_server_certificate(
-    paths: Certificates, authority: _Authority, names: Sequence[str], now: datetime
+    paths: Certificates, authority: Authority, names: Sequence[str], now: datetime
 ) -> None:
     """Create a serving certificate for these names and write its files."""
     from cryptography import x509
@@ -215,9 +221,7 @@ def _make_server_certificate(
     write_private(paths.certificate, _pem(certificate))
 
 
-def _problem(
-    paths: Certificates, authority: _Authority, names: Sequence[str], now: datetime
-) -> str:
+def _problem(paths: Certificates, authority: Authority, names: Sequence[str], now: datetime) -> str:
     """Return the reason why the serving certificate cannot be used; "" if it can."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature

@@ -216,6 +216,9 @@ class Admission:
         if resource != PODS and resource not in TEMPLATE_RESOURCES:
             return []
         rules = self._rules_of(target.namespace)
+        if target.subresource == "ephemeralcontainers":
+            # They may name users and volumes, which are checked at no other time.
+            self._confine(rules, kind, new)
         if rules is None or (resource == PODS and not images_changed(new, old)):
             return []
         return self._review_pods(rules, kind, new)

@@ -98,6 +98,10 @@ def strategy_for(kind: Kind, gates: FeatureGates, *, tracking: str = TRACKING) -
             from onejob.api.kinds.claims import VolumeStrategy
 
             return VolumeStrategy(kind)
+        case "certificatesigningrequests.certificates.k8s.io":
+            from onejob.api.kinds.certificates.strategy import CertificateRequestStrategy
+
+            return CertificateRequestStrategy(kind)
         case "storageclasses.storage.k8s.io":
             from onejob.api.kinds.stored import StoredStrategy
 

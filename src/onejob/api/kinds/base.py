@@ -77,6 +77,18 @@ class BaseStrategy:
     def validate_status_update(self, new: Document, old: Document) -> list[FieldError]:
         return validate_metadata_update(new, old, any_finalizer=self.any_finalizer)
 
+    def prepare_approval(self, new: Document, old: Document) -> None:
+        raise NotImplementedError(f"{self.kind.resource} has no subresource approval")
+
+    def validate_approval(self, new: Document, old: Document) -> list[FieldError]:
+        raise NotImplementedError(f"{self.kind.resource} has no subresource approval")
+
+    def prepare_ephemeral_containers(self, new: Document, old: Document) -> None:
+        raise NotImplementedError(f"{self.kind.resource} has no ephemeral containers")
+
+    def validate_ephemeral_containers(self, new: Document, old: Document) -> list[FieldError]:
+        raise NotImplementedError(f"{self.kind.resource} has no ephemeral containers")
+
     def prepare_resize(self, new: Document, old: Document) -> None:
         raise NotImplementedError(f"{self.kind.resource} has no subresource resize")
 

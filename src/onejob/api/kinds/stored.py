@@ -44,7 +44,6 @@ WITHOUT_EFFECT: Final = {
     "apiservices.apiregistration.k8s.io": "requests are not passed on to its service",
     "flowschemas.flowcontrol.apiserver.k8s.io": "requests are not queued by it",
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": "requests are not queued by it",
-    "certificatesigningrequests.certificates.k8s.io": "nothing signs it",
 }
 
 #: Kinds with metadata.generation.

@@ -356,6 +356,8 @@ class Writes(Creates, frozen=True):
             # Before changes get an owner: this endpoint drops all changes but those of resources.
             self.admission.default_resize(target.namespace, new)
             strategy.prepare_resize(new, old)
+        elif subresource == "ephemeralcontainers":
+            strategy.prepare_ephemeral_containers(new, old)
         if not trusted and not tracked:
             # Before `prepare_update`: fields that the server generates have no owner.
             now, manager = self.clock.now(), options.field_manager
@@ -379,8 +381,13 @@ class Writes(Creates, frozen=True):
         if subresource == "status":
             strategy.prepare_status_update(new, old)
             errors += strategy.validate_status_update(new, old)
+        elif subresource == "approval":
+            strategy.prepare_approval(new, old)
+            errors += strategy.validate_approval(new, old)
         elif subresource == "resize":
             errors += strategy.validate_resize(new, old)
+        elif subresource == "ephemeralcontainers":
+            errors += strategy.validate_ephemeral_containers(new, old)
         elif subresource == "finalize":
             _only_spec_finalizers(new, old)
         elif further or "status" in touched:
@@ -393,7 +400,7 @@ class Writes(Creates, frozen=True):
             raise Invalid(kind.kind, kind.group, target.name, errors)
         if guard := self.guards.get(kind.resource):
             guard(options.user, kind, target.namespace, new, old)
-        if further and subresource in ("", "resize"):
+        if further and subresource in ("", "resize", "ephemeralcontainers"):
             warnings = [*warnings, *self.admission.review_update(target, new, old)]
             if self.asks_quotas:
                 self.admission.require_quota(stored.key, new, created=False)

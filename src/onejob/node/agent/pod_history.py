@@ -7,7 +7,12 @@ from onejob.planning.pod.lifecycle import ContainerSeen, Exit
 
 def _statuses(pod: NodePod) -> tuple[ReportedContainer, ...]:
     """Return the reported statuses of all containers."""
-    return (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    status = pod.status
+    return (
+        *status.container_statuses,
+        *status.init_container_statuses,
+        *status.ephemeral_container_statuses,
+    )
 
 
 def has_run(pod: NodePod) -> bool:

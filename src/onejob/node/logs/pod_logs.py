@@ -83,7 +83,12 @@ def _waiting_reason(status: ReportedContainer) -> str:
 
 def _status(pod: NodePod, name: str) -> ReportedContainer:
     """Return the reported status of a container; an empty one if it is not reported."""
-    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+    reported = pod.status
+    for status in (
+        *reported.container_statuses,
+        *reported.init_container_statuses,
+        *reported.ephemeral_container_statuses,
+    ):
         if status.name == name:
             return status
     return ReportedContainer(name=name)

@@ -179,6 +179,8 @@ def plan_pod(
         finished = draft.run_containers()
         if finished:
             return _end(pod, seen, _Ending(_grace(pod)))
+    if pod.spec.ephemeral_containers:
+        draft.run_ephemeral()
     return draft.plan(initialized)
 
 
@@ -383,6 +385,13 @@ class _Draft:
                 finished = False
         return finished
 
+    def run_ephemeral(self) -> None:
+        """Start the ephemeral containers that have not run yet; they are never restarted."""
+        for container in self.pod.spec.ephemeral_containers:
+            state = self.seen.get(container.name, UNSEEN)
+            if state.stage == "waiting":
+                self._start(container, state)
+
     def plan(self, initialized: bool) -> PodPlan:
         """Return the finished plan."""
         return PodPlan(
@@ -424,8 +433,8 @@ def _find_ending(
     node_leaves: bool,
 ) -> _Ending | None:
     """Return why the Pod has to end, or None."""
-    for state in seen.values():
-        if state.exit is not None and state.exit.lost:
+    for name, state in seen.items():
+        if state.exit is not None and state.exit.lost and not _is_ephemeral(pod, name):
             disruption = state.exit.disruption or LOST_MESSAGE
             return _Ending(_grace(pod), disruption=disruption, must_fail=True)
     if pod.metadata.deletion_timestamp is not None:
@@ -525,9 +534,16 @@ def _restart_all(
     )
 
 
+def _is_ephemeral(pod: NodePod, name: str) -> bool:
+    """Return whether the container was added for debugging, so that its end has no consequences."""
+    return any(container.name == name for container in pod.spec.ephemeral_containers)
+
+
 def _stop_order(pod: NodePod) -> Sequence[Sequence[Container]]:
     """Return the groups of containers that stop one after the other."""
     containers, init_containers = pod.spec.containers, pod.spec.init_containers
+    if pod.spec.ephemeral_containers:
+        containers = (*containers, *pod.spec.ephemeral_containers)
     if not init_containers:
         return (containers,)
     return [

@@ -84,8 +84,15 @@ def report(
             *_conditions(pod, seen, plan, now, before),
             *(() if resize is None else _resize_conditions(resize, plan)),
         ),
-        init_container_statuses=_containers(pod, seen, plan, facts, actual, init=True),
-        container_statuses=_containers(pod, seen, plan, facts, actual, init=False),
+        init_container_statuses=_containers(
+            pod, pod.spec.init_containers, seen, plan, facts, actual, init=True
+        ),
+        container_statuses=_containers(
+            pod, pod.spec.containers, seen, plan, facts, actual, init=False
+        ),
+        ephemeral_container_statuses=_containers(
+            pod, pod.spec.ephemeral_containers, seen, plan, facts, actual, init=False
+        ),
         allocated_resources=pod.spec.resources.requests,
         resources=_pod_resources(pod),
     )
@@ -120,6 +127,7 @@ def _resize_conditions(
 
 def _containers(
     pod: NodePod,
+    containers: Sequence[Container],
     seen: Mapping[str, ContainerSeen],
     plan: PodPlan,
     facts: NodeFacts,
@@ -127,8 +135,7 @@ def _containers(
     *,
     init: bool,
 ) -> tuple[ContainerReport, ...]:
-    """Return the statuses of the init containers or of the main ones."""
-    containers = pod.spec.init_containers if init else pod.spec.containers
+    """Return the statuses of the init containers, the main or the ephemeral ones."""
     reports: tuple[ContainerReport, ...] = ()
     for container in containers:
         reports = (*reports, _container(pod, container, seen, plan, facts, actual, init=init))

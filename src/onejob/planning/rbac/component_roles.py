@@ -9,6 +9,7 @@ controllers of queues, mirrors and pending deadlines are specific to onejob.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from onejob.planning.certificates import SIGNERS
 from onejob.wire.requests import User
 
 Document = dict[str, Any]
@@ -166,6 +167,15 @@ CONTROLLERS: Final[Mapping[str, tuple[str, Sequence[Document]]]] = {
             _rule("core", "pods", "get list watch"),
             _rule("core", "pods/finalizers", "update"),
             _rule("storage.k8s.io", "storageclasses", "create get list watch"),
+            _EVENTS,
+        ),
+    ),
+    "certificate-controller": (
+        "certificate-controller",
+        (
+            _rule("certificates.k8s.io", "certificatesigningrequests", "get list watch"),
+            _rule("certificates.k8s.io", "certificatesigningrequests/status", "update patch"),
+            {**_rule("certificates.k8s.io", "signers", "sign"), "resourceNames": list(SIGNERS)},
             _EVENTS,
         ),
     ),

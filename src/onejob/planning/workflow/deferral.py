@@ -15,10 +15,12 @@ def is_derivable(before: WorkflowStatus, after: WorkflowStatus) -> bool:
         or len(before.tasks) != len(after.tasks)
     ):
         return False
-    return all(
-        new is old or new == old or _follows_from_its_job(new)
+    changed = [
+        new
         for old, new in zip(before.tasks, after.tasks, strict=True)
-    )
+        if new is not old and new != old
+    ]
+    return all(map(_follows_from_its_job, changed))
 
 
 def _follows_from_its_job(task: TaskStatus) -> bool:

@@ -43,7 +43,7 @@ def validate_containers(
     names: set[str] = set()
     for i, container in enumerate(containers):
         place = f"{path}[{i}]"
-        errors += _validate_container(container, volume_names, spec, place)
+        errors += validate_container(container, volume_names, spec, place)
         name = container.get("name", "")
         if name in names:
             errors.append(duplicate(f"{place}.name", name))
@@ -62,7 +62,7 @@ def validate_init_containers(
     names = {container.get("name") for container in spec.get("containers", ())}
     for i, container in enumerate(spec["initContainers"]):
         place = f"{path}[{i}]"
-        errors += _validate_container(container, volume_names, spec, place)
+        errors += validate_container(container, volume_names, spec, place)
         name = container.get("name", "")
         if name and name in names:
             errors.append(duplicate(f"{place}.name", name))
@@ -92,7 +92,7 @@ def validate_init_containers(
     return errors
 
 
-def _validate_container(
+def validate_container(
     container: Mapping[str, Any], volume_names: set[Any], spec: Mapping[str, Any], path: str
 ) -> list[FieldError]:
     errors: list[FieldError] = []

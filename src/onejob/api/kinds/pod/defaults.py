@@ -53,7 +53,7 @@ def default_pod_spec(spec: Spec) -> None:
         _default_volume(volume)
     host_network = spec.get("hostNetwork", False)
     for container in _containers(spec):
-        _default_container(container, host_network)
+        default_container(container, host_network)
 
 
 def pull_policy(image: str) -> str:
@@ -76,7 +76,7 @@ def _default_service_account(spec: Spec) -> None:
         spec["serviceAccountName"] = spec["serviceAccount"] = name
 
 
-def _default_container(container: Spec, host_network: bool) -> None:
+def default_container(container: Spec, host_network: bool) -> None:
     """Set the defaults of a container in place."""
     container.setdefault("resources", {})
     if not container.get("terminationMessagePath"):

@@ -14,6 +14,7 @@ from onejob.api.kinds.base import (
 )
 from onejob.api.kinds.metadata import validate_metadata_update
 from onejob.api.kinds.pod.defaults import default_pod
+from onejob.api.kinds.pod.ephemeral import keep_all_but_ephemeral, validate_ephemeral
 from onejob.api.kinds.pod.printing import POD_COLUMNS, pod_cells, pod_row_conditions
 from onejob.api.kinds.pod.resizing import keep_all_but_resources, validate_resize
 from onejob.api.kinds.pod.resources import quality_of_service
@@ -138,6 +139,13 @@ class PodStrategy(SelectableStrategy):
         if new["metadata"] is old["metadata"]:
             return errors
         return validate_metadata_update(new, old) + errors
+
+    def prepare_ephemeral_containers(self, new: Document, old: Document) -> None:
+        keep_all_but_ephemeral(new, old)
+        keep_generation(new, old, changed=not same_meaning(new["spec"], old["spec"]))
+
+    def validate_ephemeral_containers(self, new: Document, old: Document) -> list[FieldError]:
+        return validate_metadata_update(new, old) + validate_ephemeral(new["spec"], old["spec"])
 
     def prepare_resize(self, new: Document, old: Document) -> None:
         keep_all_but_resources(new, old)

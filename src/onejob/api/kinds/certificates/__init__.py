@@ -1,0 +1,1 @@
+"""CertificateSigningRequests: their rules and the requests in them."""

@@ -1,0 +1,1 @@
+"""Signer of approved CertificateSigningRequests, with the authority of the server."""
