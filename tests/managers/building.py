@@ -90,7 +90,7 @@ TRAINER: Final = Manager(
 APPWRAPPER: Final = Manager(
     "appwrapper", "github.com/project-codeflare/appwrapper", "v1.2.2", "./cmd"
 )
-MANAGERS: Final = (JOBSET, KUEUE)
+MANAGERS: Final = (JOBSET, KUEUE, MPI_OPERATOR)
 
 
 def build(manager: Manager, say: Callable[[str], None]) -> None:
