@@ -77,7 +77,7 @@ test: setup podman btrfs chromium ## second tier, within 8 minutes: all tests bu
 
 # Each of these can be run alone, and takes from minutes to hours.
 NIGHTLY := mutants field-effects sim replay sweep kill-rounds upgrade-rounds ledger mirror-rounds \
-           cron-span cron-soak big-job fuzz worst-requests soak
+           cron-span cron-soak big-job fuzz worst-requests soak slurm-rounds corpus
 FROM ?= HEAD~50
 
 .PHONY: nightly
@@ -105,11 +105,22 @@ endef
 podman: ## install podman for its tests (as root, with apt-get)
 	$(call install,podman runc busybox,podman runc busybox-static,its tests)
 
-.PHONY: slurm slurm-stop
+.PHONY: slurm slurm-stop slurm-rounds
 SLURM := $(or $(TMPDIR),/tmp)/onejob-slurm
 slurm: $(STAMP) ## install Slurm for its tests and start a small cluster (as root, with apt-get)
 	$(call install,slurmctld slurmd sbatch munged,slurm-wlm munge,its tests)
 	@$(BIN)/python -m tests.slurm.cluster start $(SLURM)
+
+slurm-rounds: setup ## kill server, pilots, supervisors and Slurm's daemons while Jobs run on a real Slurm
+	$(BIN)/python -m tests.slurm.rounds $(ROUNDS)
+
+.PHONY: slurm-throughput
+slurm-throughput: setup ## short Pods in one allocation, compared with sbatch --array and HyperQueue: THROUGHPUT="--hq PYTHON"
+	$(BIN)/python -m tests.slurm.throughput $(THROUGHPUT)
+
+.PHONY: corpus
+corpus: setup podman ## run the same Jobs as processes, in podman, on Slurm, through the mirror and on a real Kubernetes
+	$(BIN)/python -m tests.corpus $(ENGINES)
 
 slurm-stop: # stop the cluster of `make slurm`
 	@$(BIN)/python -m tests.slurm.cluster stop $(SLURM)

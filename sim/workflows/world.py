@@ -14,7 +14,9 @@ from sim.world import Verdict, simulate_with
 
 def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
     """Simulate the world of a seed and return the verdict."""
-    with _drawn_delay(seed):
+    with _drawn_delay(seed) as long:
+        if long:
+            often = {*often, "crash after a commit"}
         verdict = simulate_with(seed, often, WorkflowUsers)
     problems = Problems(dict.fromkeys(verdict.problems))
     WorkflowCheck(problems).check(verdict.versions)
@@ -22,8 +24,8 @@ def simulate(seed: int, often: Collection[str] = ()) -> Verdict:
 
 
 @contextmanager
-def _drawn_delay(seed: int) -> Iterator[None]:
-    """Draw the size of workflows whose statuses are held back, and for how long.
+def _drawn_delay(seed: int) -> Iterator[bool]:
+    """Draw the size of workflows whose statuses are held back, and for how long; yield if long.
 
     Simulated workflows are small; users and crashes rarely hit a fifth of a second.
     """
@@ -33,6 +35,6 @@ def _drawn_delay(seed: int) -> Iterator[None]:
         controller.MANY_TASKS = 1
         controller.BATCH_SECONDS = rng.choice((0.2, 20.0, 20.0))
     try:
-        yield
+        yield usual[1] < controller.BATCH_SECONDS
     finally:
         controller.MANY_TASKS, controller.BATCH_SECONDS = usual

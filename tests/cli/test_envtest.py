@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from onejob.cli.envtest.flags import UnsupportedFlag, read_flags, serve_options
+from onejob.cli.main import run_command
 from onejob.controllers.selection import select_controllers
 from tests.cli.command_line import CommandLine
 from tests.cli.envtest_support import Api, Environment, free_port
@@ -280,7 +281,26 @@ def test_what_flags_mean_for_serve(
     flags: list[tuple[str, str]], files: set[str], listen: str, options: tuple[str, ...]
 ) -> None:
     chosen = serve_options(flags, {"A", "B"}, files)
-    assert (chosen.listen, chosen.options) == (listen, options)
+    plugins = "--enable-admission-plugins=DefaultTolerationSeconds,Priority"
+    assert (chosen.listen, chosen.options) == (listen, (*options, plugins))
+
+
+def test_plugins_that_are_switched_off_stay_off() -> None:
+    off = [("disable-admission-plugins", "ServiceAccount,Priority")]
+    assert serve_options(off, frozenset()).options == (
+        "--enable-admission-plugins=DefaultTolerationSeconds",
+    )
+
+
+def test_unknown_admission_plugins_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--data-dir", str(tmp_path), "--no-node", "--enable-admission-plugins=Priority,Other"]
+    assert run_command(["serve", *words]) == 2
+    assert capsys.readouterr().err == (
+        "error: --enable-admission-plugins: unknown plugin Other; "
+        "known: DefaultTolerationSeconds, Priority\n"
+    )
 
 
 def test_other_ways_to_authorize_get_a_note() -> None:

@@ -150,7 +150,8 @@ def test_unschedulable_pod_explanation_has_reason() -> None:
         (
             'MountVolume.SetUp failed for volume "d" : this node does not provide volumes of this '
             "kind",
-            "use emptyDir, hostPath, configMap, secret, downwardAPI or projected volumes",
+            "use emptyDir, hostPath, persistentVolumeClaim, configMap, secret, downwardAPI or "
+            "projected volumes",
         ),
         (
             'MountVolume.SetUp failed for volume "d" : configmap "x" not found',

@@ -153,10 +153,13 @@ ROWS: dict[str, Row] = {
     "no-secret-key": Row("true", source("secretKeyRef", name="secret", key="no"),
                          stays="CreateContainerConfigError",
                          events=("couldn't find key no in Secret",)),
-    "no-volume": Row("true", AT_DATA, {"volumes": [{"name": "v", "persistentVolumeClaim":
-                                                    {"claimName": "c"}}]},
+    "no-volume": Row("true", AT_DATA, {"volumes": [{"name": "v", "nfs":
+                                                    {"server": "s", "path": "/"}}]},
                      stays="ContainerCreating",
                      events=('MountVolume.SetUp failed for volume "v"',)),
+    "no-claim": Row("true", AT_DATA, {"volumes": [{"name": "v", "persistentVolumeClaim":
+                                                   {"claimName": "c"}}]},
+                    stays="Unschedulable", events=('persistentvolumeclaim "c" not found',)),
     "ignores-sigterm": Row("trap '' TERM; while :; do sleep 0.05; done",
                            spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1},
                            code=137),

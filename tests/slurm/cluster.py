@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ class SlurmCluster:
         """Kill all daemons, and the processes of all jobs."""
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             self.run("scancel", "--user=root", timeout=20)
-            self._until(lambda: not self.run("squeue", "--noheader", timeout=20), 15)
+            self.until(lambda: not self.run("squeue", "--noheader", timeout=20), 15)
         for node in self.nodes:
             self.kill(f"slurmd-{node}")
         self.kill("slurmctld")
@@ -91,7 +92,7 @@ class SlurmCluster:
         """Wait until all nodes accept jobs. Raises RuntimeError."""
         wanted = ["idle"] * len(self.nodes)
         ask = ("sinfo", "--noheader", "--Node", "--partition=main", "--format=%t")
-        if not self._until(lambda: self.run(*ask).split() == wanted, _PATIENCE_SECONDS):
+        if not self.until(lambda: self.run(*ask).split() == wanted, _PATIENCE_SECONDS):
             log = (self.folder / "slurmctld.log").read_text()[-2000:]
             raise RuntimeError(f"the nodes of Slurm are not idle: {self.run(*ask)}\n{log}")
 
@@ -120,7 +121,7 @@ class SlurmCluster:
             f"--pid-file={self.folder}/munged.pid", f"--log-file={folder}/log",
             f"--seed-file={folder}/seed",
         )  # fmt: skip
-        if not self._until((folder / "socket").exists, _PATIENCE_SECONDS):
+        if not self.until((folder / "socket").exists, _PATIENCE_SECONDS):
             raise RuntimeError("munged did not start")
 
     def _daemon(self, *words: str) -> None:
@@ -131,8 +132,8 @@ class SlurmCluster:
             raise RuntimeError(f"{words[0]} did not start: {done.stderr}")
 
     @staticmethod
-    def _until(holds: "object", seconds: float) -> bool:
-        assert callable(holds)
+    def until(holds: Callable[[], object], seconds: float) -> bool:
+        """Wait for a state; return whether it was reached."""
         end = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > end:
@@ -207,8 +208,11 @@ def main() -> int:
     cluster.start()
     print(f"export SLURM_CONF={cluster.config}", flush=True)
     if action == "run":
+        ended: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda got, _: ended.append(got))
         (cluster.folder / "ready").touch()
-        while os.getppid() == parent:
+        while os.getppid() == parent and not ended:
             time.sleep(0.5)
         cluster.stop()
     return 0

@@ -53,6 +53,9 @@ class StandIn:
     def jobs(self) -> dict[str, dict[str, Any]]:
         return _jobs(self.folder)
 
+    def cancel(self, number: str) -> None:
+        _cancel(self.folder, number, signal.SIGTERM)
+
     def end_all(self) -> None:
         """Kill what runs of all jobs."""
         for number in self.jobs:
@@ -82,7 +85,8 @@ def main() -> int:
         case "sacct":
             print(faults.get("accounting", ""))
         case _:
-            print("all*|2|4000")
+            states = "\n".join(faults.get("states", ["idle"]))
+            print(states if "--format=%T" in arguments else "all*|2|4000")
     return 0
 
 

@@ -96,6 +96,26 @@ async def test_a_rejected_submission_has_slurms_reason(slurm_stand_in: StandIn) 
     assert not error.value.unreachable
 
 
+@pytest.mark.parametrize(
+    ("reject", "states", "expected"),
+    [
+        ("Invalid partition name specified", ["idle"], "Invalid partition name specified"),
+        ("Requested node configuration is not available", ["idle", "mixed"], "Requested node conf"),
+        ("Requested node configuration is not available", ["idle", "down*"], ""),
+        ("Requested node configuration is not available", ["unknown"], ""),
+        ("Unable to contact slurm controller (connect failure)", ["idle"], ""),
+    ],
+)
+def test_only_a_lasting_rejection_prevents_the_start(
+    slurm_stand_in: StandIn, reject: str, states: list[str], expected: str
+) -> None:
+    """After a restart of slurmctld, no node is available for a moment."""
+    slurm_stand_in.set(reject=reject, states=states)
+    found = commands.refusal(["sbatch", "--nodes=1"])
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
 async def test_an_unreachable_controller_is_told_from_a_rejection(slurm_stand_in: StandIn) -> None:
     slurm_stand_in.set(unreachable="Unable to contact slurm controller (connect failure)")
     with pytest.raises(SlurmError) as error:

@@ -32,7 +32,7 @@ def test_a_run_uses_one_allocation_and_returns_it(real_slurm: SlurmCluster, tmp_
     lines = [line.split() for line in shown.splitlines() if " in " in line and " on n" in line]
     assert sorted(line[1] for line in lines) == ["0", "1", "2", "3"]
     assert len({line[3] for line in lines}) == 1
-    assert real_slurm.run("squeue", "--noheader") == ""
+    assert real_slurm.until(lambda: real_slurm.run("squeue", "--noheader") == "", 60)
 
 
 @pytest.mark.parametrize(

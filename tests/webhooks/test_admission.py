@@ -382,6 +382,39 @@ async def test_an_event_is_sent_in_the_group_of_the_rule(tmp_path: Path) -> None
         assert (request["requestKind"]["group"], request["kind"]["group"]) == ("", "events.k8s.io")
 
 
+async def test_pods_are_shown_with_what_admission_plugins_add(tmp_path: Path) -> None:
+    """As upstream, which runs its plugins before webhooks."""
+    rule = {
+        "operations": ["CREATE"],
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["pods"],
+    }
+    async with a_hook(tmp_path, _allow) as hook, a_calling_service(tmp_path) as service:
+        service.admission.enable(("Priority", "DefaultTolerationSeconds"))
+        await configure(service, a_webhook(hook, rules=[rule]), mutating=True)
+        priority_class = {"metadata": {"name": "high"}, "value": 7}
+        kind = service.kinds.by_resource["priorityclasses.scheduling.k8s.io"]
+        await service.create(kind, "", priority_class, PERSON)
+        seconds = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for_ready = {"key": "node.kubernetes.io/not-ready", **seconds}
+        for_reachable = {"key": "node.kubernetes.io/unreachable", **seconds}
+        own = {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}
+        cases: tuple[tuple[Doc, int, list[Doc]], ...] = (
+            ({}, 0, [for_ready, for_reachable]),
+            ({"priorityClassName": "high", "tolerations": [own]}, 7, [own, for_reachable]),
+            ({"tolerations": [{"operator": "Exists"}]}, 0, [{"operator": "Exists"}]),
+        )
+        for index, (spec, priority, tolerations) in enumerate(cases):
+            pod = a_pod(f"p{index}")
+            pod["spec"] |= spec
+            made = read((await service.create(POD, "default", pod, PERSON)).document)
+            shown = hook.reviews[-1]["request"]["object"]
+            for found in (made["spec"], shown["spec"]):
+                assert (found["priority"], found["tolerations"]) == (priority, tolerations)
+                assert found["preemptionPolicy"] == "PreemptLowerPriority"
+
+
 async def test_ignored_failures_are_noted_for_the_audit_log(tmp_path: Path) -> None:
     async with a_hook(tmp_path, _allow) as hook, a_calling_service(tmp_path) as service:
         gone = {"url": "https://127.0.0.1:1/", "caBundle": hook.ca_bundle}

@@ -79,6 +79,7 @@ class Parts:
             means=_means(settings.node.runtime),
         )
         self.service.admission.host_paths = settings.host_paths
+        self.service.admission.enable(settings.admission_plugins)
         #: The trusted in-process client.
         self.client = dependencies.client(self.service)
         self.identities = self._make_identities(front) if settings.with_access else None

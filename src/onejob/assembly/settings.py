@@ -57,6 +57,8 @@ class Settings(Struct, frozen=True):
     with_access: bool = False
     #: Host of webhooks behind Services that have no address of their own; "" for none.
     webhook_host: str = ""
+    #: Admission plugins of kube-apiserver that are off by default: see `api/admission/pod_plugins`.
+    admission_plugins: Set[str] = frozenset()
 
 
 class Dependencies(Struct, frozen=True):

@@ -152,7 +152,8 @@ _NODE_OPTIONS = (
         metavar="NAME=VALUE",
         help="With --runtime slurm: partition, account, qos, constraint, gres, cpus, memory or "
         "pods of an allocation, idle=DURATION before it is returned, query=DURATION between "
-        "queries, or an option of sbatch, e.g. --reservation=NAME.",
+        "queries, lost=DURATION of silence before it is lost, or an option of sbatch, e.g. "
+        "--reservation=NAME.",
     ),
     click.option(
         "--host-fs",
@@ -410,6 +411,9 @@ def parse_engine(text: str) -> tuple[str, ...]:
     return words
 
 
+_SLURM_NAMES = "partition, account, qos, constraint, gres, cpus, memory, pods, idle, query, lost"
+
+
 def parse_slurm(
     items: Sequence[str], min_nodes: int, max_nodes: int, walltime: str
 ) -> SlurmOptions:
@@ -435,11 +439,10 @@ def parse_slurm(
             values[name] = int(value)
         elif name == "memory":
             values["memory_bytes"] = _amount("--slurm memory", value)
-        elif name in ("idle", "query"):
+        elif name in ("idle", "query", "lost"):
             times[f"{name}_seconds"] = (f"--slurm {name}", value)
         else:
-            names = "partition, account, qos, constraint, gres, cpus, memory, pods, idle, query"
-            raise CommandError(f"--slurm {item}: unknown name {name}", f"use one of {names}")
+            raise CommandError(f"--slurm {item}: unknown name {name}", f"use one of {_SLURM_NAMES}")
     for field, (option, text) in times.items():
         try:
             values[field] = duration(text)

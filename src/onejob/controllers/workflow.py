@@ -7,7 +7,6 @@ can be derived from the Jobs again.
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
@@ -466,13 +465,11 @@ class WorkflowController:
         created_before = dict(state.created)
         outcome = Creations()
         status: WorkflowStatus | None = None
-        refused: ApiError | None = None
         try:
             await change_jobs(series, plan, outcome)
             if self._may_create(plan, series):
                 if series.shares_commit:
-                    # Jobs whose start cannot be recorded in the same commit must not be created.
-                    await require_unchanged(series, workflow)
+                    workflow = await self._record_decisions(plan, workflow, series, state)
                 await create_jobs(self._client, series, plan, outcome)
                 state.created |= outcome.created
                 state.starting.update(
@@ -483,20 +480,11 @@ class WorkflowController:
             newest = status or plan.workflow.status
             later = due != 0.0 and self._may_follow_later(plan, newest, workflow, series, state)
             if newest != workflow.status and not later:
-                try:
-                    await self._write(series, workflow, newest, state)
-                except ApiError as error:
-                    # What was decided stands once Jobs have been created for it.
-                    if not outcome.created:
-                        raise
-                    refused = error
+                await self._write(series, workflow, newest, state)
         finally:
             await self._commit(series, state, created_before)
-        since = self._clock.monotonic() if refused is None else -math.inf
-        self._hold_back(newest if later or refused else None, workflow, since, state)
+        self._hold_back(newest if later else None, workflow, state)
         self._written(plan, status, outcome, state)
-        if refused is not None:
-            raise refused
         if status is not None and not series.shares_commit:
             await self._release_started(workflow, status, outcome)
         if outcome.error is not None:
@@ -505,6 +493,21 @@ class WorkflowController:
         if again or (plan.ends and self._has_ttl(state)):
             return 0.0
         return _sooner(plan.requeue_seconds, self._seconds_left(state))
+
+    async def _record_decisions(
+        self, plan: Plan, workflow: Workflow, series: WriteSeries, state: _State
+    ) -> Workflow:
+        """Stage what the Jobs to create follow from, so that none is created if it is refused.
+
+        Return the workflow as staged.
+        """
+        ends = settle(plan, {}, (), self._clock.now()) if plan.ends else None
+        if ends is None or is_derivable(workflow.status, ends):
+            await require_unchanged(series, workflow)
+            return workflow
+        await self._write(series, workflow, ends, state)
+        metadata = replace(workflow.metadata, resource_version=str(state.workflow_revision))
+        return replace(workflow, metadata=metadata, status=ends)
 
     def _seconds_left(self, state: _State) -> float | None:
         """Return the seconds until a status that was held back is written; None without one."""
@@ -536,15 +539,13 @@ class WorkflowController:
             and is_derivable(workflow.status, status)
         )
 
-    def _hold_back(
-        self, status: WorkflowStatus | None, workflow: Workflow, since: float, state: _State
-    ) -> None:
+    def _hold_back(self, status: WorkflowStatus | None, workflow: Workflow, state: _State) -> None:
         """Keep a status to write later; None if the newest one is on disk."""
         if status is None:
             state.unwritten = None
             return
-        if state.unwritten is not None:
-            since = min(since, state.unwritten.since)
+        before = state.unwritten
+        since = self._clock.monotonic() if before is None else before.since
         revision = workflow.metadata.revision
         state.unwritten = _Unwritten(status, workflow.status, revision, since)
 

@@ -38,7 +38,12 @@ def test_a_write_without_any_name_is_unknown() -> None:
 def test_write_options_are_read() -> None:
     query = parse_query(b"dryRun=All&fieldManager=m&fieldValidation=Strict&force=true&pretty=1")
     assert write_options(query, ME, "x/1", "PatchOptions", patch_type="apply") == WriteOptions(
-        ME, dry_run=True, field_manager="m", field_validation="Strict", force=True
+        ME,
+        dry_run=True,
+        field_manager="m",
+        field_validation="Strict",
+        given=(("fieldManager", "m"), ("fieldValidation", "Strict")),
+        force=True,
     )
 
 

@@ -5,7 +5,7 @@ parsed once per version.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, get_args
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from onejob.api.admission.dynamic.attributes import CONFIGURATIONS
 from onejob.api.admission.dynamic.chain import DynamicAdmission
 from onejob.api.admission.limit_ranges import LIMIT_RANGES, LimitRanges
+from onejob.api.admission.pod_plugins import PRIORITY, TOLERATIONS, add_default_tolerations
 from onejob.api.admission.pod_resize import refusal_by_node
 from onejob.api.admission.pod_security import (
     images_changed,
@@ -115,6 +116,7 @@ class Admission:
         #: Incremented with every change of policy or of a namespace.
         self.generation = 0
         self._priorities = Priorities(store)
+        self._adds_tolerations = False
         self._limit_ranges = LimitRanges(store)
         self._accounts: PodAccounts | None = None
         self.quotas = Quotas(store, resources)
@@ -168,18 +170,38 @@ class Admission:
             if said := limit_range.set_defaults(limits, doc["spec"]):
                 doc["metadata"].setdefault("annotations", {})[limit_range.ANNOTATION] = said
 
-    def review_create(self, kind: Kind, namespace: str, doc: Document) -> list[str]:
+    def enable(self, plugins: Collection[str]) -> None:
+        """Enable plugins that add defaults to Pods."""
+        self._priorities.always = PRIORITY in plugins
+        self._adds_tolerations = TOLERATIONS in plugins
+        self.generation += 1
+
+    def assign(self, kind: Kind, namespace: str, doc: Document) -> None:
+        """Set priority, tolerations and token volume of a new Pod. Raises Forbidden.
+
+        As upstream, that is before policies and webhooks.
+        """
+        if kind.resource != PODS or not doc.get("spec"):
+            return
+        if refusal := self._priorities.admit(doc):
+            raise self._count_refusal("Priority", kind, doc, refusal)
+        if self._adds_tolerations:
+            add_default_tolerations(doc["spec"])
+        if self.accounts is not None and (refusal := self.accounts.admit(namespace, doc)):
+            raise self._count_refusal("ServiceAccount", kind, doc, refusal)
+
+    def review_create(
+        self, kind: Kind, namespace: str, doc: Document, *, assigned: bool = False
+    ) -> list[str]:
         """Validate a new object that has its defaults and is valid by the rules of its kind.
 
-        Sets a Pod's priority and adds the volume with its token. Returns warnings. Raises Forbidden
-        or Invalid.
+        Sets a Pod's priority and adds the volume with its token, unless they are `assigned`
+        already. Returns warnings. Raises Forbidden or Invalid.
         """
         resource = kind.resource
         if resource == PODS:
-            if refusal := self._priorities.admit(doc):
-                raise self._count_refusal("Priority", kind, doc, refusal)
-            if self.accounts is not None and (refusal := self.accounts.admit(namespace, doc)):
-                raise self._count_refusal("ServiceAccount", kind, doc, refusal)
+            if not assigned:
+                self.assign(kind, namespace, doc)
         elif resource == PRIORITY_CLASSES:
             self._review_class(kind, doc, is_new=True)
         if resource == NAMESPACES:

@@ -22,10 +22,13 @@ PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 _FIELDS: Final = ("priorityClassName", "priority", "preemptionPolicy")
 
 
+_PREEMPTS: Final = "PreemptLowerPriority"
+
+
 class _Stored(msgspec.Struct, rename="camel"):
     metadata: dict[str, Any]
     value: int = 0
-    preemption_policy: str = "PreemptLowerPriority"
+    preemption_policy: str = _PREEMPTS
     global_default: bool = False
 
 
@@ -34,6 +37,8 @@ class Priorities:
 
     def __init__(self, store: Objects) -> None:
         self._store = store
+        #: Whether Pods without a class get the priority 0 explicitly.
+        self.always = False
         self._classes: dict[str, PriorityClass] = {}
         #: Global default class, for Pods without a class name.
         self._default: PriorityClass | None = None
@@ -64,6 +69,8 @@ class Priorities:
         """Set the priority of a new Pod. Returns the reason for a rejection, or ""."""
         spec: Any = pod.get("spec") or {}
         if not any(field in spec for field in _FIELDS) and self._default is None:
+            if self.always:
+                pod["spec"] = {**spec, "priority": 0, "preemptionPolicy": _PREEMPTS}
             return ""
         name = spec.get("priorityClassName", "")
         granted = self._find_class(name) if name else self._default

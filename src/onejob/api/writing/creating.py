@@ -80,7 +80,8 @@ class Creates(WriteContext, frozen=True):
         # A webhook may have changed it.
         name = doc["metadata"].get("name", "")
         key = key_at((kind.storage, namespace, name))
-        warnings += self.admission.review_create(kind, namespace, doc)
+        assigned = self.reviewer is not None
+        warnings += self.admission.review_create(kind, namespace, doc, assigned=assigned)
         if self.reviewer is not None:
             self.reviewer.validated("CREATE", Target(kind, namespace, name), doc, None)
         if self.asks_quotas:
@@ -190,6 +191,7 @@ class Creates(WriteContext, frozen=True):
             track_update(None, doc, options.field_manager, now, "", self.type_of(kind))
         self.admission.mutate(kind, namespace, doc)
         if self.reviewer is not None:
+            self.admission.assign(kind, namespace, doc)
             self._mutate(self.reviewer, kind, namespace, doc, generated=generated)
         dropped = gang_warnings(kind, doc, self.means)
         strategy.prepare_create(doc)

@@ -93,6 +93,14 @@ keep running meanwhile."""
     "[default: such calls fail]",
 )
 @click.option(
+    "--enable-admission-plugins",
+    "plugins",
+    default="",
+    metavar="NAMES",
+    help="Comma-separated admission plugins that add defaults to Pods, as on Kubernetes: "
+    "DefaultTolerationSeconds, Priority. [default: none]",
+)
+@click.option(
     "--encryption-key-file",
     metavar="FILE",
     help="Encrypt Secrets on disk with the first key of this file, NAME:BASE64 per line. "
@@ -153,6 +161,7 @@ def command(
     client_ca_file: str | None,
     host_paths: tuple[str, ...],
     webhook_host: str,
+    plugins: str,
     encryption_key_file: str | None,
     audit_policy_file: str | None,
     audit_log_path: str | None,
@@ -183,6 +192,7 @@ def command(
     from onejob.controllers.selection import UnknownController, select_controllers
 
     host, port = parse_listen(listen)
+    enabled = _plugins(plugins)
     if not no_node:
         require_runtime(node)
     try:
@@ -213,12 +223,24 @@ def command(
         with_node=not no_node,
         host_paths=_host_paths(host_paths),
         webhook_host=webhook_host,
+        admission_plugins=enabled,
         encryption_keys=None if encryption_key_file is None else Path(encryption_key_file),
         audit=audit,
         notify=notify,
     )
     with traces_sent_to(otlp_endpoint):
         return _run(settings, host, port, place, tls_files)
+
+
+def _plugins(names: str) -> frozenset[str]:
+    from onejob.api.admission.pod_plugins import PLUGINS
+
+    chosen = frozenset(name.strip() for name in names.split(",") if name.strip())
+    if unknown := sorted(chosen - set(PLUGINS)):
+        raise CommandError(
+            f"--enable-admission-plugins: unknown plugin {unknown[0]}; known: {', '.join(PLUGINS)}"
+        )
+    return chosen
 
 
 def _audit(

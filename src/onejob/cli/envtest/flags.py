@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 #: Flags passed by envtest that get no note: their effect is the default here, or meaningless.
 _NO_NOTE: Final = frozenset(
     {
-        *("advertise-address", "allow-privileged", "disable-admission-plugins", "etcd-servers"),
+        *("advertise-address", "allow-privileged", "etcd-servers"),
         *("insecure-bind-address", "service-account-issuer", "service-account-key-file"),
         *("service-account-signing-key-file", "service-cluster-ip-range"),
     }
@@ -76,7 +76,11 @@ def serve_options(
     return ServeOptions(
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         given.get("cert-dir", ""),
-        (*_tls_options(given, files), *([f"--feature-gates={','.join(gates)}"] if gates else [])),
+        (
+            *_tls_options(given, files),
+            *([f"--feature-gates={','.join(gates)}"] if gates else []),
+            f"--enable-admission-plugins={','.join(_plugins(given))}",
+        ),
         tuple(notes),
     )
 
@@ -86,9 +90,16 @@ _HANDLED: Final = frozenset(
     {
         *_TLS,
         *("authorization-mode", "bind-address", "cert-dir", "feature-gates"),
+        *("disable-admission-plugins", "enable-admission-plugins"),
         *("insecure-port", "secure-port"),
     }
 )
+
+
+def _plugins(given: Mapping[str, str]) -> list[str]:
+    """Return the plugins for Pods that are not switched off: they are on in kube-apiserver."""
+    off = given.get("disable-admission-plugins", "").split(",")
+    return [name for name in ("DefaultTolerationSeconds", "Priority") if name not in off]
 
 
 def _tls_options(given: Mapping[str, str], files: Set[str]) -> list[str]:

@@ -9,7 +9,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -54,8 +54,8 @@ class Placed(Struct):
 
     #: Its start request, until the allocation has answered it.
     request: dict[str, Any] | None
-    #: End of that request in the file.
-    offset: int
+    #: End of that request in the file; None if it was not written at once.
+    offset: int | None
     #: Last record about it.
     record: Record
     demand: Amounts = field(default_factory=dict)
@@ -109,6 +109,8 @@ class Allocation:
         self.cancelled = False
         self.placed: dict[AttemptRef, Placed] = {}
         self._requests = Outbox(str(folder / "requests"))
+        #: Lines that the file system has refused so far.
+        self._unwritten: list[bytes] = []
         self._events = Inbox(str(folder / "events"))
 
     @classmethod
@@ -180,25 +182,41 @@ class Allocation:
     # --- requests
 
     def spawn(self, items: list[tuple[dict[str, Any], Needs | None]]) -> None:
-        """Request starts. Raises OSError, after which the allocation must not get any more."""
+        """Request starts."""
         requests = [request for request, _ in items]
         demands = [{} if needs is None else needs.demand for _, needs in items]
         self.send({"do": "spawn", "items": requests, "demands": demands})
+        offset = None if self._unwritten else self._requests.end
         for request, demand in zip(requests, demands, strict=True):
-            self._place(request, demand, self._requests.end)
+            self._place(request, demand, offset)
 
-    def _place(self, request: dict[str, Any], demand: Amounts, offset: int) -> None:
+    def _place(self, request: dict[str, Any], demand: Amounts, offset: int | None) -> None:
         ref = AttemptRef(*request["claim"])
         record = ["started", *ref, 0.0]
         grace = float(request.get("grace", 0))
         self.placed[ref] = Placed(request, offset, record, demand, grace)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Append a message for the supervisor or the pilot. Raises OSError."""
-        self._requests.append(msgspec.json.encode(message) + b"\n")
+        """Append a message for the supervisor or the pilot, as soon as that is possible."""
+        self._unwritten.append(msgspec.json.encode(message) + b"\n")
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the lines that could not be written before.
+
+        Some of them may be repeated, which has no effect: the supervisor starts an attempt once.
+        """
+        if not self._unwritten:
+            return
+        try:
+            self._requests.append(b"".join(self._unwritten))
+        except OSError as error:
+            log.warning("%s: cannot write requests, retrying: %s", self.name, error)
+            return
+        self._unwritten.clear()
 
     def forget(self, uids: set[str]) -> None:
-        """Forget the attempts of Pods, once they have ended. Raises OSError."""
+        """Forget the attempts of Pods, once they have ended."""
         for ref in [ref for ref in self.placed if ref.uid in uids]:
             if self.placed[ref].ended or self.stage == "over":
                 del self.placed[ref]
@@ -262,10 +280,14 @@ class Allocation:
             self.stage = "closing"
             if message["why"]:
                 self.why, self.disrupts = message["why"], True
-            news.returned.extend(self._return_beyond(message["closing"]))
+            end = message["closing"]
+            news.returned.extend(
+                self._return(lambda placed: placed.offset is not None and placed.offset > end)
+            )
         elif "bye" in message:
             self.stage = "over"
-            news.returned.extend(self._return_beyond(message["bye"]))
+            # Whatever was executed has been reported by now.
+            news.returned.extend(self._return(lambda placed: True))
         elif "known" in message:
             if self.stage == "submitted":
                 self.stage = "up"
@@ -297,12 +319,12 @@ class Allocation:
                     news.forgotten.add(ref.uid)
             news.records.append(record)
 
-    def _return_beyond(self, offset: int) -> list[dict[str, Any]]:
-        """Remove and return the requests that the pilot has not read before it closed."""
+    def _return(self, unread: Callable[[Placed], bool]) -> list[dict[str, Any]]:
+        """Remove and return the unanswered requests that were not read."""
         refs = [
             ref
             for ref, placed in self.placed.items()
-            if placed.offset > offset and placed.request is not None
+            if placed.request is not None and unread(placed)
         ]
         requests = [self.placed.pop(ref).request for ref in refs]
         return [request for request in requests if request is not None]
@@ -315,10 +337,10 @@ class Allocation:
             if len(record) > position and isinstance(record[position], float | int):
                 record[position] += self.skew if record[position] else 0.0
 
-    def bury(self, now: float, wall: float) -> News:
-        """Read the journal of an allocation whose pilot has died, after its last lines; attempts
-        without an end are lost. Raises OSError."""
-        news = self.take(self.read(), now, wall)
+    def bury(self, lines: list[bytes], now: float, wall: float) -> News:
+        """Apply the last lines of a dead pilot, then the journal; attempts without an end are lost.
+        Raises OSError."""
+        news = self.take(lines, now, wall)
         # What its processes did after its pilot's death followed from that.
         self.disrupts = True
         for attempt in self._journal_records():

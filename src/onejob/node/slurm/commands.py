@@ -6,6 +6,7 @@ id specified" for jobs that a restarted slurmctld has forgotten.
 """
 
 import asyncio
+import functools
 import os
 import re
 import shutil
@@ -28,6 +29,8 @@ _is_unreachable: Final = re.compile(
     r"|try again|temporarily",
     re.IGNORECASE,
 ).search
+_NO_NODES: Final = "node configuration is not available"
+_PRESENT: Final = frozenset({"allocated", "completing", "idle", "mixed"})
 _PREFIXES: Final = ("sbatch: error: ", "sbatch: ", "allocation failure: ")
 
 #: States of jobs that have ended or are about to.
@@ -108,9 +111,29 @@ def refusal(argv: Sequence[str]) -> str:
     if done.returncode == 0:
         return ""
     error = _error(done.stderr, argv[0])
-    return "" if error.unreachable else str(error)
+    if error.unreachable or (_NO_NODES in str(error) and _has_absent_nodes()):
+        return ""
+    return str(error)
 
 
+def _has_absent_nodes() -> bool:
+    """Return whether a node is down, drained or not registered yet, as after a restart of
+    slurmctld: a configuration that is not available now may be available later."""
+    try:
+        done = subprocess.run(
+            ["sinfo", "--noheader", "--format=%T"],
+            capture_output=True,
+            text=True,
+            timeout=_PREFLIGHT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    states = done.stdout.split()
+    return not states or not all(state in _PRESENT for state in states)
+
+
+@functools.cache
 def smallest_node(partition: str) -> tuple[int, int]:
     """Return processors and bytes of memory that each node of a partition has at least, by sinfo;
     zeros if that is not known. Blocks."""

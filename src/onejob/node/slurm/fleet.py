@@ -233,10 +233,7 @@ class Fleet:
             allocation = self._where[ref]
             allocations[allocation.name] = allocation
         for allocation in allocations.values():
-            try:
-                allocation.forget(uids)
-            except OSError as error:
-                log.warning("%s: cannot write requests: %s", allocation.name, error)
+            allocation.forget(uids)
             for ref in [ref for ref in self._where if ref.uid in uids]:
                 if ref not in allocation.placed and self._where[ref] is allocation:
                     del self._where[ref]
@@ -253,11 +250,7 @@ class Fleet:
         """Send a message to an allocation; return whether that was possible."""
         if allocation.stage not in ("up", "closing"):
             return False
-        try:
-            allocation.send(message)
-        except OSError as error:
-            log.warning("%s: cannot write requests: %s", allocation.name, error)
-            return False
+        allocation.send(message)
         self._wake.set()
         return True
 
@@ -327,13 +320,7 @@ class Fleet:
     def _give(
         self, allocation: Allocation, items: list[tuple[dict[str, Any], Needs | None]]
     ) -> None:
-        try:
-            allocation.spawn(items)
-        except OSError as error:
-            # Whether the pilot sees them is unknown: it gets no more, and the starts count as made.
-            log.warning("%s: cannot write requests: %s", allocation.name, error)
-            allocation.stage = "closing"
-            return
+        allocation.spawn(items)
         for request, _ in items:
             ref = AttemptRef(*request["claim"])
             self._drop(ref)
@@ -421,6 +408,8 @@ class Fleet:
             self._next_alive = now + _ALIVE_SECONDS
             for allocation in self._live:
                 self._send(allocation, {"pilot": "alive"})
+        for allocation in self._live:
+            allocation.flush()
         doubtful = [
             each
             for each in self._live
@@ -461,7 +450,8 @@ class Fleet:
             wall = self._clock.now().timestamp()
             if not allocation.why and job is not None:
                 allocation.why = job.state
-            news = allocation.bury(now, wall)
+            lines = await self._read(allocation)
+            news = allocation.bury(lines, now, wall)
         except OSError as error:
             log.warning("%s: cannot read its files: %s", allocation.name, error)
             return
@@ -471,6 +461,11 @@ class Fleet:
         log.warning("%s: allocation %s is lost", allocation.name, allocation.job)
         self._publish(allocation, news)
 
+    async def _read(self, allocation: Allocation) -> list[bytes]:
+        """Return new lines of a pilot, in the thread that reads them all. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reader, allocation.read)
+
     async def _resize(self) -> None:
         """Submit allocations for waiting Pods; return those that are not needed."""
         if self._ending:
@@ -478,7 +473,8 @@ class Fleet:
         loop_time = asyncio.get_running_loop().time()
         live = self._live
         waiting = [self._needs[ref.uid] for ref in self._first_of_pods()]
-        expected = [each.offer(loop_time) for each in live if each.stage == "submitted"]
+        # Including those that have just begun: waiting Pods are placed a moment later.
+        expected = [each.offer(loop_time) for each in live if each.stage in ("submitted", "up")]
         shapes = {needs.shape for needs in waiting}
         new = shapes_to_submit(
             waiting,

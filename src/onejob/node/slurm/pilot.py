@@ -1,9 +1,11 @@
 """Pilot: the program of an allocation. It runs a supervisor on its node, and passes messages
 between the supervisor's socket and the allocation's files.
 
-Limited to the standard library and `node.supervisor`. The pilot is the supervisor's owner: if it
-dies, the supervisor ends all Pods and records that in its journal, which is in the allocation's
-folder. If the supervisor dies, another one takes over its journal, as on one machine.
+Limited to the standard library and `node.supervisor`. If the supervisor dies, another one takes
+over its journal, as on one machine. The pilot is the supervisor's owner: if the pilot dies, the
+supervisor ends all Pods and records that in its journal. The batch script then starts `settle`,
+which waits for that, or does it if the supervisor is dead, too. If the script dies, the pilot ends
+all Pods.
 
 Lines of the file `requests`, besides the requests to the supervisor:
     {"pilot": "end"}          end all Pods and the allocation
@@ -31,6 +33,7 @@ import time
 from typing import Any
 
 from onejob.node.slurm.mailbox import Inbox, Outbox
+from onejob.node.slurm.settling import record_supervisor, settle_allocation
 from onejob.node.supervisor.listener import Listener, address, bind
 from onejob.node.supervisor.loop import report, report_exception
 from onejob.node.supervisor.main import Supervisor
@@ -75,11 +78,14 @@ class Pilot:
         self._heard_server = time.monotonic()
         self._idle_since = time.monotonic()
         self._running: set[tuple[Any, ...]] = set()
+        #: Start requests that the supervisor has not answered; repeated for another one.
+        self._asked: dict[tuple[Any, ...], dict[str, Any]] = {}
         #: Attempts that requests have stopped.
         self._stopped: set[tuple[Any, ...]] = set()
         self._closed = False
         self._ending = False
         self._signals: list[int] = []
+        self._parent = os.getppid()
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
         self._received = b""
@@ -118,6 +124,9 @@ class Pilot:
                 return True
             self._start_supervisor()
         self._heed_signals()
+        if os.getppid() != self._parent:
+            # The script, and with it the job.
+            self._end("the batch script was killed")
         self._read_requests()
         now = time.monotonic()
         if now >= self._next_beat:
@@ -201,13 +210,17 @@ class Pilot:
                 return
             case "spawn":
                 for item in message["items"]:
-                    self._running.add(tuple(item["claim"]))
                     item["env"] = {**self._passed, **item["env"]}
+                    self._running.add(tuple(item["claim"]))
+                    self._asked[tuple(item["claim"])] = item
             case "stop":
                 self._stopped.update((uid, name, n) for uid, name, n, _ in message["items"])
             case "forget":
                 forgotten = set(message["uids"])
                 self._running = {claim for claim in self._running if claim[0] not in forgotten}
+                self._asked = {
+                    claim: item for claim, item in self._asked.items() if claim[0] not in forgotten
+                }
                 self._stopped = {claim for claim in self._stopped if claim[0] not in forgotten}
             case _:
                 pass
@@ -247,6 +260,7 @@ class Pilot:
             sock.connect(address(local))
             os.close(local)
         self._supervisor, self._sock, self._received = process, sock, b""
+        record_supervisor(self._folder, process.pid)
         namespaces = bool(self._settings["pid_namespaces"])
         self._send({"do": "hello", "owner": True, "pid_namespaces": namespaces})
         if self._ending:
@@ -285,10 +299,13 @@ class Pilot:
         unexplained = False
         for event in message.get("known", message.get("events", ())):
             claim = tuple(event[1:4])
+            self._asked.pop(claim, None)
             if event[0] in ("exited", "refused", "lost", "hindered"):
                 self._running.discard(claim)
                 killed = event[0] == "exited" and event[7] in _ENDING_SIGNALS
                 unexplained = unexplained or (killed and claim not in self._stopped)
+        if "known" in message and self._asked:
+            self._send({"do": "spawn", "items": list(self._asked.values())})
         if self._held or (unexplained and not self._closed):
             if not self._held:
                 self._held_since = time.monotonic()
@@ -321,4 +338,24 @@ def supervise() -> None:
 
 
 def main() -> None:
-    Pilot(sys.argv[1]).run()
+    if claim_folder(sys.argv[1]):
+        Pilot(sys.argv[1]).run()
+
+
+def claim_folder(folder: str) -> bool:
+    """Return whether this is the first pilot of an allocation.
+
+    A slurmctld that was killed may start a job again that it had just started: the second pilot
+    would execute all requests again.
+    """
+    try:
+        os.close(os.open(os.path.join(folder, "claimed"), os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        report("the allocation has had a pilot before: it was started twice")
+        return False
+    return True
+
+
+def settle() -> None:
+    """Settle what a dead pilot has left."""
+    settle_allocation(sys.argv[1], BEAT_SECONDS)

@@ -88,6 +88,11 @@ class SlurmRuntime(ProcessRuntime):
         await super().close(end_pods=end_pods)
         await self._fleet.close()
 
+    @property
+    def queries(self) -> int:
+        """Number of queries that Slurm was asked."""
+        return self._fleet.queries
+
     def launch(self, pod: NodePod, container: Container, attempt: int) -> None:
         self._fleet.announce(pod.uid, needs_of(pod, self._slurm))
         super().launch(pod, container, attempt)

@@ -72,8 +72,9 @@ def shapes_to_submit(
 ) -> list[Shape]:
     """Return the shapes of the allocations to submit for the waiting Pods, at most `allowed`.
 
-    `expected` are the allocations that have been submitted and not begun. `whole` is the capacity
-    of a new allocation and `seconds` its time limit. Pods that fit no new allocation are skipped.
+    `expected` are the allocations that have room or will have, once they have begun. `whole` is the
+    capacity of a new allocation and `seconds` its time limit. Pods that fit no new allocation are
+    skipped.
     """
     offers = list(expected)
     new: list[Shape] = []

@@ -30,7 +30,7 @@ from onejob.node.supervisor.journal import Attempt, Claim, Journal, Outcome, ide
 from onejob.node.supervisor.listener import Listener
 from onejob.node.supervisor.loop import Loop, report, report_exception
 from onejob.node.supervisor.pressure import DISK, pressure_of
-from onejob.node.supervisor.processes import kill, kill_session, survivor, wait_until_gone
+from onejob.node.supervisor.processes import kill, kill_session, kill_survivors, wait_until_gone
 from onejob.node.supervisor.reusable_inits import InitPool, Report, ReusableInit, encoded
 from onejob.node.supervisor.usage import (
     FIRST_SAMPLE_SECONDS,
@@ -172,15 +172,7 @@ class Supervisor:
     def _settle_past(self) -> None:
         """Kill the surviving processes of a dead supervisor, and record all its open attempts as
         lost."""
-        survivors = []
-        for attempt in self._journal.each():
-            if attempt.outcome is not None:
-                continue
-            pid = survivor(attempt)
-            if pid:
-                survivors.append(pid)
-                kill_session(pid)
-            self._journal.end(attempt, Outcome("lost", _now()))
+        survivors = kill_survivors(self._journal, _now())
         self._write_down()
         for pid in survivors:
             wait_until_gone(pid)

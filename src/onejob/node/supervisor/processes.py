@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 
 from onejob.node.supervisor import linux, spawn
-from onejob.node.supervisor.journal import Attempt
+from onejob.node.supervisor.journal import Attempt, Journal, Outcome
 
 
 def kill_session(leader: int) -> None:
@@ -47,6 +47,21 @@ def survivor(attempt: Attempt) -> int:
         return 0
     # The supervisor was killed between starting the process and recording its PID.
     return spawn.find_marked(attempt.mark) if attempt.mark else 0
+
+
+def kill_survivors(journal: Journal, now: float) -> list[int]:
+    """Kill the surviving processes of a dead supervisor, and record all its open attempts as lost;
+    return the PIDs of the killed."""
+    survivors = []
+    for attempt in journal.each():
+        if attempt.outcome is not None:
+            continue
+        pid = survivor(attempt)
+        if pid:
+            survivors.append(pid)
+            kill_session(pid)
+        journal.end(attempt, Outcome("lost", now))
+    return survivors
 
 
 def wait_until_gone(pid: int) -> None:
