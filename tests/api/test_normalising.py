@@ -110,3 +110,29 @@ def test_documents_that_upstream_wrote_are_left_as_they_are(
         assert document == before, case.get("name")
         seen += 1
     assert seen > 10
+
+
+def test_empty_lists_and_maps_of_built_in_kinds_are_omitted_as_in_go() -> None:
+    pod: Any = {
+        "metadata": {"labels": {}},
+        "spec": {
+            "containers": [{"name": "c", "args": [], "resources": {"limits": {}}}],
+            "nodeSelector": {},
+            "affinity": {},
+            "volumes": [{"name": "v", "emptyDir": {}}],
+        },
+    }
+    shape = load_schema().kind("v1", "Pod")
+    assert load_schema().normalise(pod, shape) == []
+    assert pod["spec"] == {
+        "containers": [{"name": "c", "resources": {}}],
+        "affinity": {},
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    }
+
+
+def test_empty_lists_that_go_writes_are_kept() -> None:
+    limits: Any = {"spec": {"limits": []}}
+    schema = load_schema()
+    assert schema.normalise(limits, schema.kind("v1", "LimitRange")) == []
+    assert limits == {"spec": {"limits": []}}

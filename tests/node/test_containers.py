@@ -16,6 +16,7 @@ from onejob.client.base import Patch
 from onejob.node.images import NON_ROOT_USER, Images
 from onejob.objects.meta import NODES, Key
 from onejob.objects.pod_spec import Container, VolumeMount
+from tests.holdings import holdings
 from tests.node.support import (
     NODE,
     Document,
@@ -400,6 +401,18 @@ async def test_the_last_lines_stand_in_for_a_termination_message_after_a_failure
         assert message.splitlines() == [str(number) for number in range(21, 101)]
         fine = await node.run(shell("echo fine", name="q", **policy))
         assert "message" not in the_container(fine)["state"]["terminated"]
+
+
+@pytest.mark.parametrize("command", [["/no/such/program"], ["sh", "-c", "exit 1"]])
+async def test_message_policies_are_forgotten_with_their_pod(
+    tmp_path: Path, command: list[str]
+) -> None:
+    policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    async with a_process_node(tmp_path) as node:
+        await node.run(a_pod(*command, **policy))
+        held = "ProcessRuntime._setup._messages"
+        assert held in holdings(node.agent.runtime)
+        await until_true(lambda: holdings(node.agent.runtime)[held] == 0)
 
 
 async def test_nothing_of_a_container_outlives_its_first_process(tmp_path: Path) -> None:

@@ -207,3 +207,42 @@ async def metadata_that_is_refused(it: Side) -> None:
         document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
         answer = await it.ask("POST", it.path("configmaps"), document)
         it.show("generation", answer.get("metadata", {}).get("generation"))
+
+
+@scenario
+async def empty_values(it: Side) -> None:
+    """Empty lists and maps that Go omits when it writes a document."""
+    empty: Document = {"data": {}, "binaryData": {}}
+    metadata: Document = {"labels": {}, "annotations": {}, "finalizers": [], "ownerReferences": []}
+    for resource, kind, fields in (
+        ("configmaps", "ConfigMap", empty),
+        ("configmaps", "ConfigMap", {"immutable": False}),
+        ("secrets", "Secret", {"data": {}, "stringData": {}, "type": ""}),
+        ("resourcequotas", "ResourceQuota", {"spec": {"hard": {}, "scopes": []}}),
+    ):
+        document = _object(kind, f"o{len(it.steps)}", **fields)
+        document["metadata"] |= metadata
+        await it.create(resource, document, whole=True)
+    filled = _object("ConfigMap", "filled", data={"k": "v"})
+    await it.create("configmaps", filled)
+    await it.patch("configmaps", "filled", {"data": {"k": None}}, whole=True)
+    only = {
+        **CONTAINER, "args": [], "env": [], "envFrom": [], "ports": [], "volumeMounts": [],
+        "resources": {"limits": {}, "requests": {}}, "securityContext": {},
+    }  # fmt: skip
+    made = pod("p")
+    made["metadata"] |= metadata
+    made["spec"] |= {
+        "containers": [only], "nodeSelector": {}, "tolerations": [], "volumes": [
+            {"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "c", "items": []}},
+        ], "affinity": {}, "initContainers": [], "imagePullSecrets": [], "hostAliases": [],
+        "schedulingGates": [],
+    }  # fmt: skip
+    spec = (await it.create("pods", made))["spec"]
+    # Whether Pods get a service account depends on how the server was started.
+    it.show("spec", {name: spec[name] for name in spec if not name.startswith("serviceAccount")})
+    one = job("j")
+    one["metadata"] |= metadata
+    one["spec"]["template"]["metadata"] = {"labels": {}, "annotations": {}}
+    one["spec"]["template"]["spec"]["containers"] = [only]
+    await it.create("jobs", one, whole=True)

@@ -314,7 +314,7 @@ class ObjectShape(Shape):
                     dropped.append(name)
                 else:
                     checked = self.fields[name].check(item, (path, name), problems)
-                    if checked is None:
+                    if checked is None or (not checked and self._omits(name, checked)):
                         dropped.append(name)
                     elif checked is not item:
                         value[name] = checked
@@ -328,6 +328,15 @@ class ObjectShape(Shape):
                 item = value.pop(alias)
                 value.setdefault(target, item)
         return value
+
+    def _omits(self, name: str, value: Any) -> bool:
+        """Return whether Go omits an empty list or map in this field."""
+        return (
+            self.go_written
+            and value.__class__ in (list, dict)
+            and name not in self.required
+            and isinstance(self.fields[name], ListShape | MapShape)
+        )
 
 
 class EitherShape(Shape):

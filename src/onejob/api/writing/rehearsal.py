@@ -36,7 +36,8 @@ class Rehearsal:
     """Recording `StagingStore` over a snapshot of a few objects.
 
     Objects outside the snapshot are treated as absent, and that read is recorded in `known` like
-    any other. At most one write can be staged; removals of damaged objects are not supported.
+    any other. At most one write can be staged, and what it tells about its document and changes is
+    ignored; removals of damaged objects are not supported.
     """
 
     def __init__(
@@ -68,6 +69,8 @@ class Rehearsal:
         *,
         cold: bool = False,
         quiet: bool = False,
+        tail: tuple[int, int] | None = None,
+        finalizers: tuple[str, ...] | None = None,
     ) -> Stored | None:
         assert self.staged is None, "one write at a time is rehearsed"
         self.staged_revision += 1

@@ -86,7 +86,7 @@ class PodmanRuntime(Runtime):
     `close`, containers keep running unless `end_pods` or the option `pods_end_with_server` is set.
     """
 
-    traits = RuntimeTraits(uses_images=True)
+    traits = RuntimeTraits(uses_images=True, has_outputs=True)
 
     def __init__(self, data_dir: Path, clock: Clock, settings: PodmanSettings) -> None:
         self._folders = PodFolders(data_dir)
@@ -106,7 +106,7 @@ class PodmanRuntime(Runtime):
         self._attempts = Attempts()
         self._ends = EndWatch(self._engine, clock, self._attempts, self._apply_inspection)
         self._preparing = asyncio.Lock()
-        self._preparation = Preparation(self._folders, settings, self._node_side)
+        self._preparation = Preparation(self._folders, settings, clock, self._node_side)
         self._removals = Removals(self._engine)
         self._loops: list[asyncio.Task[None]] = []
         self._requests: set[asyncio.Task[None]] = set()
@@ -265,11 +265,12 @@ class PodmanRuntime(Runtime):
             )
             for volume in images_of_volumes(pod, container):
                 await self._images.provide(pod.uid, volume.reference, volume.pull_policy)
+            places = self._preparation.places(pod, container)
             notes: list[str] = []
             # One at a time: files and decoded settings of a container take up to a hundred MB.
             async with self._preparing:
                 request = await asyncio.to_thread(
-                    self._preparation.prepare, pod, container, ref, settings, image, notes
+                    self._preparation.prepare, pod, container, ref, settings, image, places, notes
                 )
             del settings
         except (ConfigProblem, ImageProblem) as problem:
@@ -465,6 +466,7 @@ class PodmanRuntime(Runtime):
             self._logs.forget(attempt.ref)
             self._attempts.remove(attempt)
         self._images.forget_pod(uid)
+        self._preparation.ended(uid)
         self._removals.add(names, folders)
 
     def _spawn(self, request: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

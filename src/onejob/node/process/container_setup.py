@@ -68,8 +68,8 @@ class ContainerSetup:
         self._remove = remove
         self._links: Links
         self._scratch = ScratchFolders(f"{self._pods}/scratch", remove)
-        #: Termination message policies of running attempts.
-        self._messages: dict[AttemptRef, str] = {}
+        #: Termination message policies of the latest attempts, by Pod UID and container.
+        self._messages: dict[str, dict[str, tuple[AttemptRef, str]]] = {}
         #: UIDs of Pods begun by an earlier run of the server; they may have left messages, too.
         self._inherited: set[str] = set()
         #: UIDs of Pods with folders of their own, apart from logs.
@@ -147,7 +147,7 @@ class ContainerSetup:
         mounts = mounts_of(pod, container, volumes.provided, request["env"])
         if names_message_file:
             message = make_message_file(self._pods, ref)
-            self._messages[ref] = container.termination_message_policy
+            self._note_policy(container, ref)
             path = container.termination_message_path
             needs_view = bool(read_only or mounts or aliases) or path != DEFAULT_MESSAGE_PATH
             if isolates and (needs_view or _has_view(request) or not _is_plain(str(message))):
@@ -155,7 +155,7 @@ class ContainerSetup:
             else:
                 _rename(path, str(message), request)
         elif falls_back:
-            self._messages[ref] = container.termination_message_policy
+            self._note_policy(container, ref)
         if aliases and not isolates:
             notes.append(
                 "hostAliases are ignored: without mount namespaces, a Pod cannot have its own "
@@ -208,8 +208,8 @@ class ContainerSetup:
 
         Also forgets the attempt's message policy, so only the first call returns the message.
         """
-        policy = self._messages.pop(ref, None)
-        if policy is None:
+        latest, policy = self._messages.get(ref.uid, {}).pop(ref.container, (None, ""))
+        if latest != ref:
             if ref.uid not in self._inherited:
                 return ""
             policy = "File"
@@ -228,6 +228,7 @@ class ContainerSetup:
     def take_back(self, uid: str) -> None:
         """Remove the files of an ended Pod, after `unlink`; only its logs are kept."""
         self._inherited.discard(uid)
+        self._messages.pop(uid, None)
         self._scratch.release(uid)
         if uid in self._with_folders:
             self._with_folders.discard(uid)
@@ -237,6 +238,7 @@ class ContainerSetup:
     def remove_all(self, uid: str) -> None:
         """Remove all files of a deleted Pod, whose processes may still run."""
         self._inherited.discard(uid)
+        self._messages.pop(uid, None)
         self._scratch.exclude_from_reuse(uid)
         self._links.release(uid)
         self._scratch.release(uid)
@@ -246,6 +248,10 @@ class ContainerSetup:
     def close(self) -> None:
         """Remove the idle scratch folders; folders of Pods are kept."""
         self._scratch.close()
+
+    def _note_policy(self, container: Container, ref: AttemptRef) -> None:
+        policies = self._messages.setdefault(ref.uid, {})
+        policies[ref.container] = (ref, container.termination_message_policy)
 
     def _mount(self, request: dict[str, Any], uid: str, mounts: list[Mount]) -> None:
         """Add the mounts to the request, and create the folder of its mount namespace if one is

@@ -2,7 +2,7 @@
 host."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,8 @@ from onejob.node.runtime import AttemptRef
 from onejob.node.setup.container_sources import FetchedSettings
 from onejob.node.setup.environment import ConfigProblem, environment, expand_all
 from onejob.objects.pod_spec import Container, NodePod, NodePodSpec
-from onejob.planning.names import OUTPUT_ANNOTATIONS, OUTPUT_VARIABLE, PROGRESS_VARIABLE
 from onejob.planning.pod.demand import with_pod_limits
+from onejob.planning.pod.outputs import may_have_outputs
 from onejob.planning.pod.security import (
     Means,
     Privileges,
@@ -33,7 +33,7 @@ from onejob.planning.pod.security import (
 )
 
 if TYPE_CHECKING:
-    from onejob.node.process.outputs import OutputPlaces, Outputs
+    from onejob.node.setup.output_places import OutputPlaces, Outputs
 
 
 class ProcessRequests:
@@ -192,7 +192,7 @@ class ProcessRequests:
             return None
         if self._outputs is None:
             # Imported on use: most Pods have no outputs.
-            from onejob.node.process.outputs import Outputs
+            from onejob.node.setup.output_places import Outputs
 
             self._outputs = Outputs(self._data_dir, self._clock, self._settings.node)
         own, shared = container.security_context, pod.spec.security_context
@@ -248,20 +248,3 @@ def enable_terminal(request: dict[str, Any]) -> None:
     """Have the process get a terminal, with TERM set."""
     request["tty"] = True
     request["env"].setdefault("TERM", "xterm")
-
-
-def may_have_outputs(annotations: Mapping[str, str], container: Container) -> bool:
-    """Return whether a container may have outputs or inputs.
-
-    Creating a directory costs more than all else that a Pod without volumes needs on disk, so only
-    containers that mention a variable get one, and all containers of Pods with an annotation.
-    """
-    if annotations and not OUTPUT_ANNOTATIONS.isdisjoint(annotations):
-        return True
-    for words in (container.command, container.args):
-        for word in words:
-            if OUTPUT_VARIABLE in word or PROGRESS_VARIABLE in word:
-                return True
-    return any(
-        OUTPUT_VARIABLE in each.value or PROGRESS_VARIABLE in each.value for each in container.env
-    )

@@ -7,14 +7,38 @@ from typing import Any, Final
 import msgspec
 
 from onejob.objects.meta import View
+from onejob.objects.pod_spec import Container
 from onejob.planning.metadata_values import whole_second
-from onejob.planning.names import INPUTS_ANNOTATION, OUTPUT_PATH_ANNOTATION
+from onejob.planning.names import (
+    INPUTS_ANNOTATION,
+    OUTPUT_ANNOTATIONS,
+    OUTPUT_PATH_ANNOTATION,
+    OUTPUT_VARIABLE,
+    PROGRESS_VARIABLE,
+)
 
 #: Reason in the status of a Pod that wrote too much.
 QUOTA_EXCEEDED: Final = "OutputQuotaExceeded"
 #: Condition that a podFailurePolicy rule can match for such a Pod.
 CONDITION: Final = "onejob.dev/OutputQuotaExceeded"
 MAX_INPUTS: Final = 100
+
+
+def may_have_outputs(annotations: Mapping[str, str], container: Container) -> bool:
+    """Return whether a container may have outputs or inputs.
+
+    Creating a directory costs more than all else that a Pod without volumes needs on disk, so only
+    containers that mention a variable get one, and all containers of Pods with an annotation.
+    """
+    if annotations and not OUTPUT_ANNOTATIONS.isdisjoint(annotations):
+        return True
+    for words in (container.command, container.args):
+        for word in words:
+            if OUTPUT_VARIABLE in word or PROGRESS_VARIABLE in word:
+                return True
+    return any(
+        OUTPUT_VARIABLE in each.value or PROGRESS_VARIABLE in each.value for each in container.env
+    )
 
 
 class InvalidInputs(ValueError):

@@ -1,6 +1,7 @@
-"""Outputs of process containers: directories, variables and mounts."""
+"""Output directories and progress files of containers: variables and mounts."""
 
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
@@ -30,6 +31,9 @@ class OutputPlaces(Struct, frozen=True):
 
     variables: dict[str, str]
     mounts: tuple[Mount, ...] = ()
+
+
+NO_PLACES: Final = OutputPlaces({})
 
 
 class Outputs:
