@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from onejob.control_plane import Dependencies
+from onejob.node.agent.claims import ClaimHolds
 from onejob.node.options import NodeOptions
 from onejob.objects.claims import CLAIMS, CLASSES, VOLUMES
 from onejob.objects.meta import PODS
+from onejob.objects.pod_spec import NodePod
 from onejob.planning.claims.names import SELECTED_NODE
 from onejob.store.writer import LoopCommitter
 from onejob.virtual_time import virtual_clock
 from onejob.wire.errors import Forbidden, Invalid
+from tests.build import a_job, creation
 from tests.claims.support import a_claim, a_class, a_volume, a_world, phase, using
 
 SIMULATED = NodeOptions(runtime="simulated", name="here")
@@ -189,3 +192,27 @@ async def test_a_pod_that_was_bound_by_its_creator_waits_for_its_claim(tmp_path:
         assert 'persistentvolumeclaim "data" not found' in await world.told("FailedMount")
         await world.claim()
         await world.until(PODS, "p", lambda found: phase(found) == "Succeeded")
+
+
+@pytest.mark.virtual_time
+async def test_pods_that_wait_for_room_are_not_reconsidered_at_each_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+    hold = ClaimHolds.hold
+
+    def counted(holds: ClaimHolds, pod: NodePod) -> str:
+        nonlocal calls
+        calls += 1
+        return hold(holds, pod)
+
+    monkeypatch.setattr(ClaimHolds, "hold", counted)
+    node = NodeOptions(runtime="simulated", name="here", capacity={"pods": "5"})
+    async with a_world(tmp_path, a_simulation(), node=node) as world:
+        await world.claim()
+        await world.bound()
+        many = a_job("j", template=using("data", "true"), completions=100, parallelism=100)
+        await world.plane.client.write(creation(many))
+        await world.finished()
+    # When it is created, when it is placed, and when the reason of its wait is reported.
+    assert calls <= 4 * 100

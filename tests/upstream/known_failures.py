@@ -72,7 +72,7 @@ KNOWN_FAILURES: Final[dict[str, str]] = {
         for hook in ("poststart exec", "poststart http", "prestop exec", "prestop http")
     },
     "[sig-node] PreStop should call prestop when killing a pod [Conformance]": (
-        "needs the proxy to Pods (`pods/proxy`), which is not served"
+        "reads from a Pod of its own image through `pods/proxy`; not tried since that is served"
     ),
     f"[sig-node] Probing container should be restarted with a GRPC liveness probe {_NODE}": _IMAGE,
     "[sig-node] Probing container should *not* be restarted with a GRPC liveness probe "

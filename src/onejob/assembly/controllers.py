@@ -232,13 +232,13 @@ def _certificates(parts: Parts) -> Controller | None:
     pki = parts.pki
     if pki is None:
         return None
-    context = parts.controller_context(CERTIFICATES)
     resource = "certificatesigningrequests.certificates.k8s.io"
 
     def make() -> "CertificateSigning":
         from onejob.api.access.signing import CertificateSigner
         from onejob.controllers.certificates.controller import CertificateSigning
 
+        context = parts.controller_context(CERTIFICATES)
         return CertificateSigning(context, CertificateSigner(pki))
 
     return OnDemand(parts.informers.metadata(resource), make)

@@ -45,6 +45,9 @@ class Binder:
         bound."""
         self._make_claims = make_claims
         self._claims: ClaimHolds | None = None
+        #: Waiting Pods that their claims hold back, by UID: only these concern changes of claims.
+        self._held_back: set[str] = set()
+        self._claims_due = False
         self._unplaced = PendingPodReporter(writer, recorder, clock, self._reasons)
         self._place = place
         self._queue = SchedulingQueue() if gangs is None else gangs.queue
@@ -84,6 +87,7 @@ class Binder:
     def drop(self, uid: str) -> None:
         """Forget a Pod that is not bound."""
         self._queue.drop(uid)
+        self._held_back.discard(uid)
         if (waiting := self._waiting.pop(uid, None)) is not None:
             self._unplaced.drop(waiting[0])
 
@@ -104,10 +108,17 @@ class Binder:
         self.consider_soon()
 
     def _claims_changed(self) -> None:
-        """Re-evaluate the waiting Pods that use claims."""
-        for pod, candidate in list(self._waiting.values()):
-            if pod.spec.claim_volumes:
-                self._enqueue(pod, candidate)
+        """Re-evaluate the Pods that are held back, once for all changes of this moment."""
+        if self._held_back and not self._claims_due:
+            self._claims_due = True
+            asyncio.get_running_loop().call_soon(self._review_held)
+
+    def _review_held(self) -> None:
+        self._claims_due = False
+        if self._closed:
+            return
+        for uid in list(self._held_back):
+            self._enqueue(*self._waiting[uid])
         self._unplaced.review_soon()
         self.consider_soon()
 
@@ -118,7 +129,12 @@ class Binder:
         if self._claims is None:
             self._claims = self._make_claims()
             self._claims.on_change(self._claims_changed)
-        return self._claims.hold(pod)
+        reason = self._claims.hold(pod)
+        if reason:
+            self._held_back.add(pod.uid)
+        else:
+            self._held_back.discard(pod.uid)
+        return reason
 
     def consider_soon(self) -> None:
         if not self._due and self._queue:

@@ -1,8 +1,7 @@
 """Documents that the controller of claims creates."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from onejob.objects.claims import Claim, StorageClass
 from onejob.objects.meta import Meta
 from onejob.planning.claims.names import (
     DEFAULT_CLASS,
@@ -11,6 +10,9 @@ from onejob.planning.claims.names import (
     PROVISIONER,
     volume_name,
 )
+
+if TYPE_CHECKING:
+    from onejob.objects.claims import Claim, StorageClass
 
 Document = dict[str, Any]
 
@@ -26,7 +28,7 @@ def default_class_document() -> Document:
     }
 
 
-def claim_reference(claim: Claim) -> Document:
+def claim_reference(claim: "Claim") -> Document:
     metadata = claim.metadata
     return {
         "apiVersion": "v1",
@@ -38,7 +40,7 @@ def claim_reference(claim: Claim) -> Document:
     }
 
 
-def volume_document(claim: Claim, storage_class: StorageClass, path: str) -> Document:
+def volume_document(claim: "Claim", storage_class: "StorageClass", path: str) -> Document:
     """Return the volume for a claim, with the folder at `path`."""
     return {
         "apiVersion": "v1",
