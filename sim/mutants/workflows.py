@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from onejob.controllers.workflow import WorkflowController
-from onejob.planning.workflow import deferral, states
+from onejob.planning.workflow import states
 from onejob.planning.workflow.planner import _Sync
 from sim.mutants.planting import Plant, edit
 
@@ -43,9 +43,6 @@ MUTANTS: Mapping[str, Plant] = {
     ),
     "removed Job of a workflow not recorded": edit(
         WorkflowController.lacks_jobs, ("return workflow is not None", "return False and True")
-    ),
-    "failure held back": edit(
-        deferral._follows_from_its_job, ('case "Waiting" | "Running":', "case _ if task.job_uid:")
     ),
     "records of removed Jobs not read": edit(
         WorkflowController._removed_jobs, ("if record is not None", "if False")

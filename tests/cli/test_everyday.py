@@ -59,7 +59,7 @@ def test_data_scientist_sweeps_is_killed_resumes_and_exports(
     run.communicate()
     assert "run --resume" in onejob.run("why", "train").stdout
     (home / "go").touch()
-    failed = onejob.run("run", "--resume", "train")
+    failed = onejob.run("run", "--resume", "train", timeout=600)
     assert failed.returncode == 1, failed.stdout
     assert "Next: onejob results train --failed, onejob run --resume train" in failed.stdout
     assert "(index 10: seed=10)" in failed.stdout
@@ -67,7 +67,7 @@ def test_data_scientist_sweeps_is_killed_resumes_and_exports(
     assert [row["index"] for row in json.loads(listed)] == list(range(0, tasks, 5))
     assert "seed 5 diverged" in onejob.run("logs", "train", "--index", "5").stdout
     (home / "fixed").touch()
-    assert onejob.run("run", "--resume", "train", timeout=300).returncode == 0
+    assert onejob.run("run", "--resume", "train", timeout=600).returncode == 0
     rows = list(csv.DictReader(io.StringIO(onejob.run("results", "train", "-o", "csv").stdout)))
     assert [(row["index"], row["seed"]) for row in rows] == [(f"{n}",) * 2 for n in range(tasks)]
     assert [float(row["loss"]) for row in rows] == [n / 10 for n in range(tasks)]

@@ -59,6 +59,19 @@ def test_an_index_that_backs_off_is_no_job_without_pods() -> None:
     assert answer.next == ("a new Pod is started at 12:00:10 UTC (in 6.0s)",)
 
 
+def test_failed_pod_of_an_index_that_backs_off_long_is_counted_with_its_replacement() -> None:
+    """It stores the number of failures, so it keeps its finalizer until then."""
+    failed = pod_document("pi-0-a", "Failed", exit_code=3, index=0)
+    failed["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+    failed["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] = "3"
+    indexed = {"completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 5}
+    answer = explain(failed, spec=indexed, at=60)
+    assert answer.state == "job/pi is waiting to retry."
+    assert "finalizer" not in " ".join(answer.cause)
+    given_up = explain(failed, spec=indexed, status={"failedIndexes": "0"}, at=60)
+    assert "still holds the finalizer" in " ".join(given_up.cause)
+
+
 def test_several_indexes_that_back_off_are_named() -> None:
     failed = [pod_document(f"pi-{index}-a", "Failed", exit_code=3, index=index) for index in (0, 1)]
     for pod in failed:

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from onejob.planning.mirror.names import TARGET_LABEL
 from onejob.testing import OnejobNamespace, OnejobServer
 from tests.cli.command_line import CommandLine
+from tests.ui.accessibility import findings, require_accessible
 from tests.ui.browsers import replace_text
 from tests.ui.demo import (
     a_cronjob,
@@ -719,6 +720,7 @@ def test_kept_runs_have_pages_without_actions(browser: Browser, tmp_path: Path) 
         page.goto(served.stdout.readline().strip())
         row = page.get_by_role("row", name=re.compile("print"))
         expect(row).to_contain_text("Failed")
+        assert findings(page) == []
         row.get_by_role("link", name="print").click()
         expect(page.get_by_text("job/print is Failed")).to_be_visible()
         expect(page.get_by_text("Read-only.")).to_be_visible()
@@ -733,6 +735,7 @@ def test_kept_runs_have_pages_without_actions(browser: Browser, tmp_path: Path) 
         ).to_be_visible()
         page.get_by_role("link", name="All runs").click()
         expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+        require_accessible(page)
     finally:
         context.close()
         served.terminate()

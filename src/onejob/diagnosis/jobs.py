@@ -39,7 +39,7 @@ from onejob.planning.job.indexes import IndexSet, parse_indexes
 from onejob.planning.job.operator_settings import Settings
 from onejob.planning.job.plan import Note, Observed, Plan
 from onejob.planning.job.planner import plan_job
-from onejob.planning.job.pod_facts import failures_of_pod, finish_time, is_tracked
+from onejob.planning.job.pod_facts import completion_index, failures_of_pod, finish_time, is_tracked
 from onejob.planning.job.rerun import RERUN_INDEXES
 from onejob.planning.mirror import names as mirror
 from onejob.planning.names import AFTER_HELD_ANNOTATION, BUILT_IN_MANAGER, TRACKING_NAMES
@@ -131,9 +131,28 @@ def _find_trouble(
 ) -> _Trouble:
     if job.finished or plan.skipped is not None:
         return _Trouble()
+    counted_later = _pods_counted_with_their_replacement(job, pods)
+    ended = [pod for pod in pods if pod.metadata.name not in counted_later]
     return _Trouble(
-        create_failure(events) if plan.creations else None, uncounted_pods(pods, events, now)
+        create_failure(events) if plan.creations else None, uncounted_pods(ended, events, now)
     )
+
+
+def _pods_counted_with_their_replacement(job: Job, pods: Sequence[Pod]) -> set[str]:
+    """Return the names of failed Pods that keep their finalizer until their index is tried again.
+
+    With backoffLimitPerIndex, the last failed Pod of an index stores its number of failures.
+    """
+    if job.spec.backoff_limit_per_index is None:
+        return set()
+    given_up = parse_indexes(job.status.failed_indexes or "", job.spec.completions or 0)
+    return {
+        pod.metadata.name
+        for pod in pods
+        if pod.phase == "Failed"
+        and (index := completion_index(pod)) is not None
+        and index not in given_up
+    }
 
 
 def _is_blocked(job: Job, activity: PodActivity, trouble: _Trouble) -> bool:

@@ -190,11 +190,11 @@ export function Create() {
           <label class="field wide"><span>Environment, one NAME=VALUE per line</span>
             <textarea rows={2} value={form.env} placeholder="LOG_LEVEL=debug" onInput={(e) => set("env", e.currentTarget.value)} />
           </label>
-          {number("retries", "Retries before it fails", 0)}
           {number("completions", "Completions", 0)}
           {number("parallelism", "Pods at once", 0)}
           <label class="wide check"><input type="checkbox" checked={form.indexed} onChange={(e) => set("indexed", e.currentTarget.checked)} />
             Give each completion an index (JOB_COMPLETION_INDEX)</label>
+          {number("retries", "Retries before it fails", 0)}
           {number("deadline", "Deadline in seconds, 0 for none", 0)}
           {field("queue", "Queue, to wait for its limit", "none")}
           {field("schedule", "Schedule, for a CronJob", "0 3 * * *")}

@@ -29,7 +29,7 @@ export function Gantt({ pods, open }: { pods: PodRow[]; open: (pod: PodRow) => s
   const first = Math.max(0, Math.floor(view.top / LINE) - 5);
   const last = Math.min(rows.length, first + Math.ceil(view.height / LINE) + 10);
   return (
-    <div class="card gantt" ref={box} tabIndex={0} role="region" aria-label="Pods over time">
+    <div class="card gantt" ref={box} tabIndex={0} role="region" aria-label="Pods over time: chart">
       <div class="axis" aria-hidden="true">
         <span>{clockText(start, at)}</span><span>{shortDuration((end - start) / 2)}</span><span>{shortDuration(end - start)}</span>
       </div>

@@ -15,13 +15,14 @@ interface PodUsage {
 }
 
 const COLOURS = 8;
-const coresText = (cores: number): string => (cores >= 10 ? cores.toFixed(0) : cores >= 1 ? cores.toFixed(1) : cores.toFixed(2));
+const coresText = (cores: number): string =>
+  (cores >= 10 ? cores.toFixed(0) : cores >= 1 ? cores.toFixed(1) : cores >= 0.1 || cores === 0 ? cores.toFixed(2) : `${(cores * 1000).toFixed(cores >= 0.01 ? 0 : 1)}m`);
 const last = (values: number[]): number => values[values.length - 1] ?? 0;
 
 /** `path` is that of a Job or Pod below /ui/api. */
 export function Usage({ path, title, running }: { path: string; title: string; running: boolean }) {
   const answer = useAnswer<{ pods: PodUsage[] }>(`${path}/usage`, String(running), 2000, running ? 5000 : 0);
-  const pods = (answer.value?.pods ?? []).filter((pod) => pod.times.length > 0);
+  const pods = (answer.value?.pods ?? []).filter((pod) => pod.times.length > 1);
   if (answer.problem) return <Problem text={answer.problem} again={answer.again} />;
   if (pods.length === 0 && (!running || isReadOnly())) return null;
   const colourOf = (at: number) => `--series-${at % COLOURS}`;

@@ -1,6 +1,7 @@
 """HTTPS client for API servers, on the standard library's `http.client`: nothing starts faster."""
 
 import http.client
+import select
 import socket
 import ssl
 from collections.abc import Coroutine, Iterator
@@ -95,6 +96,8 @@ class HttpApi:
         if self._credential.authorization:
             headers["Authorization"] = self._credential.authorization
         target = self._url.path.rstrip("/") + ask.target
+        if self._open is not None and _is_closed(self._open):
+            self.close()
         try:
             connection = self._open or self._connect()
             self._open = connection
@@ -137,6 +140,18 @@ class HttpApi:
             return CommandError(f"{self.title} closed the connection", self._start_hint)
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return CommandError(f"{self._connection.server}: {text}", self._start_hint)
+
+
+def _is_closed(connection: http.client.HTTPConnection) -> bool:
+    """Return whether the server has closed an idle connection, as servers do after a while.
+
+    Between requests nothing else makes it readable: a request on it would fail.
+    """
+    if connection.sock is None:
+        return True
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def open_http_api(kubeconfig: Path, start_hint: str) -> HttpApi:
