@@ -51,6 +51,13 @@ def test_unsatisfiable_waits_are_recognised(reason: str, message: str, step: str
     assert step in wait.next_step
 
 
+def test_a_wait_for_slurm_is_reported_and_never_permanent() -> None:
+    message = "allocation 7 is pending: QOSMaxCpuPerUserLimit"
+    wait = wait_of(waiting={"reason": "WaitingForSlurm", "message": message})
+    assert wait is not None
+    assert (wait.text, wait.lasting) == (f"WaitingForSlurm: {message}", False)
+
+
 @pytest.mark.parametrize(
     ("message", "patience"),
     [

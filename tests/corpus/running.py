@@ -118,13 +118,19 @@ def describe(job: Document, pods: Iterable[Document]) -> Outcome:
         for each in status.get("conditions", ())
         if each["type"] != names.READY
     ]
-    counts = {name: status[name] for name in _COUNTERS if status.get(name)}
+    # A Pod that a success policy ends has failed if it had begun, which is a matter of timing.
+    ended_early = any(row[::2][:2] == ["SuccessCriteriaMet", "SuccessPolicy"] for row in conditions)
+    skipped = {"failed"} if ended_early else set()
+    counts = {name: status[name] for name in _COUNTERS if status.get(name) and name not in skipped}
     times = {name: name in status for name in ("startTime", "completionTime")}
     return {
         "conditions": sorted(conditions),
         **counts,
         **times,
-        "pods": sorted((_pod(pod) for pod in pods), key=repr),
+        "pods": sorted(
+            (each for each in map(_pod, pods) if not ended_early or each[1] == "Succeeded"),
+            key=repr,
+        ),
     }
 
 

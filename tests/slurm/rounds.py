@@ -242,7 +242,7 @@ def _compare(
     listed = scene.server.kubectl("get", "pods", "-l", label, "-o", "json")
     pods = {pod["metadata"]["uid"]: pod for pod in json.loads(listed)["items"]}
     entries = [line.split() for line in (folder / "ledger").read_text().splitlines()]
-    problems = _problems(scene.pods, job, pods, entries)
+    problems = find_problems(scene.pods, job, pods, entries)
     tally.late += 0 if disruptive else sum(map(is_disrupted, pods.values()))
     tally.begun += sum(entry[0] == "begin" for entry in entries)
     tally.ended += sum(entry[0] == "end" for entry in entries)
@@ -254,7 +254,7 @@ def _compare(
     scene.server.kubectl("delete", "job", f"round-{number}", "--wait=false")
 
 
-def _problems(
+def find_problems(
     wanted: int,
     job: dict[str, Any],
     pods: dict[str, dict[str, Any]],

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from onejob.node.runtime import Ended, Lost, Started
-from onejob.node.slurm.runtime import WAITING
+from onejob.planning.names import WAITING_FOR_SLURM
 from tests.node.support import until_true
 from tests.slurm.stand_in import StandIn
 from tests.slurm.support import a_trial, kill, pilots, scripts, supervisors
@@ -97,7 +97,7 @@ async def test_a_waiting_pod_has_slurms_reason(slurm_stand_in: StandIn, tmp_path
         ref = trial.launch("a", "true")
         await trial.delayed(ref, "allocation 1 is pending: QOSMaxCpuPerUserLimit")
         (event,) = {event.reason for event in trial.events if hasattr(event, "reason")}
-        assert event == WAITING
+        assert event == WAITING_FOR_SLURM
         slurm_stand_in.set()
         await trial.ended(ref)
 

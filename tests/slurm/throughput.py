@@ -4,7 +4,8 @@ Runs the same number of `true` three ways, one after the other, on the same node
 it starts: Pods of onejob in one allocation, tasks of HyperQueue in one allocation (`pip install
 hyperqueue` into an environment of its own, given with --hq), and tasks of `sbatch --array`. Each
 time includes the start of all programs. Those of onejob from the creation of the Job include the
-submission of the allocation, those of HyperQueue from the submission of the tasks do not.
+submission of the allocation, those of HyperQueue from the submission of the tasks do not; its
+client looks once per second.
 """
 
 import argparse

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from onejob.node.supervisor.pressure import PRESSURES
 from onejob.objects.meta import Condition, View
 from onejob.objects.pod_spec import NodePod, read_node_pod
+from onejob.planning.names import WAITING_FOR_SLURM
 from onejob.planning.pod.demand import demand_of, read_amounts, write_amounts
 from onejob.planning.pod.lifecycle import is_sidecar
 from onejob.planning.pod.placement import Candidate, NodeView, Taint, misfit
@@ -281,7 +282,7 @@ def _waiting(reason: str, message: str, image: str) -> PodWait | None:
         return None
     if reason in _CERTAIN_REASONS:
         return _lasting_wait(reason, message, _next_step(reason, message, image))
-    if reason in PRESSURES:
+    if reason in PRESSURES or reason == WAITING_FOR_SLURM:
         return PodWait(reason, message)
     if reason in _RETRIED_REASONS:
         return PodWait(reason, message, _next_step(reason, message, image), _RETRIED_SECONDS)

@@ -96,7 +96,7 @@ class PodReport(View, frozen=True, kw_only=True):
     allocated_resources: Mapping[str, QuantityText] = {}
     resources: Resources | None = None
     init_container_statuses: tuple[ContainerReport, ...] = ()
-    container_statuses: tuple[ContainerReport, ...]
+    container_statuses: tuple[ContainerReport, ...] = ()
     ephemeral_container_statuses: tuple[ContainerReport, ...] = ()
 
 

@@ -59,3 +59,5 @@ OUTPUT_VARIABLE = "ONEJOB_OUTPUT"
 PROGRESS_VARIABLE = "ONEJOB_PROGRESS"
 #: A Job whose document has none of these reports no progress.
 PROGRESS_MARKS = (PROGRESS_VARIABLE, OUTPUTS_ANNOTATION, OUTPUT_PATH_ANNOTATION)
+#: Reason of containers that wait for an allocation of Slurm.
+WAITING_FOR_SLURM = "WaitingForSlurm"

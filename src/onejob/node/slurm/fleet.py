@@ -151,13 +151,6 @@ class Fleet:
         why = job.state if job is not None and job.over else allocation.why or "it was lost"
         return f"Slurm allocation {allocation.job} on node {allocation.node or 'unknown'}: {why}"
 
-    def placement(self, ref: AttemptRef) -> str:
-        """Return the allocation and the node of an attempt; "" if it has none."""
-        allocation = self._where.get(ref)
-        if allocation is None or not allocation.node:
-            return ""
-        return f"allocation {allocation.job} on node {allocation.node}"
-
     # --- requests of the runtime
 
     def _handle(self, message: dict[str, Any]) -> None:

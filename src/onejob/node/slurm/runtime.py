@@ -31,14 +31,13 @@ from onejob.node.slurm.fleet import Fleet, default_shape
 from onejob.node.slurm.sizing import GPU, SELECTORS, Needs, gpus_in
 from onejob.node.supervisor import spawn
 from onejob.objects.pod_spec import Container, NodePod
+from onejob.planning.names import WAITING_FOR_SLURM
 from onejob.planning.pod.demand import demand_of
 from onejob.planning.pod.placement import Amounts
 from onejob.wire.quantity import InvalidQuantity
 
 #: Prefix of annotations of Pods that select an allocation.
 ANNOTATION: Final = "slurm.onejob.dev/"
-#: Reason of waiting containers.
-WAITING: Final = "WaitingForSlurm"
 _DEFAULT_CPUS: Final = 1
 _DEFAULT_MEMORY: Final = 1 << 30
 #: Resources of a Pod that are limited by an allocation; others are limited by the node as a whole.
@@ -120,7 +119,7 @@ class SlurmRuntime(ProcessRuntime):
         return event
 
     def _report_delay(self, refs: Sequence[AttemptRef], reason: str) -> None:
-        self._deliver([Delayed(ref, WAITING, reason) for ref in refs])
+        self._deliver([Delayed(ref, WAITING_FOR_SLURM, reason) for ref in refs])
 
 
 def needs_of(pod: NodePod, options: SlurmOptions) -> Needs:
