@@ -9,7 +9,7 @@ SCHEMA := src/onejob/api/data/schema.json.gz
 UI     := src/onejob/dashboard/page.zip
 
 .DEFAULT_GOAL := help
-.PHONY: help lock setup run ui chromium ui-check screenshots ui-figures dist prometheus test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants sim-coverage replay replay-record bench e2e schemathesis fuzz fuzz-frames kill-rounds upgrade-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential guides managers e2e-controllers clean
+.PHONY: help lock setup run ui chromium ui-check screenshots ui-figures dist prometheus test unprivileged podman lint types format conformance cron-span cron-soak big-job sim mutants sim-coverage replay replay-record bench e2e schemathesis fuzz fuzz-frames kill-rounds upgrade-rounds mirror-rounds ledger soak worst-requests upstream upstream-e2e upstream-contract upstream-bench upstream-failover upstream-outage upstream-manifests upstream-mirror differential guides managers clean
 
 ##@ Run
 # A line `##@ GROUP` starts a group; the same group may be continued further down.
@@ -307,7 +307,7 @@ guides: setup podman rsync ## run every command of README and how-to pages, incl
 	$(BIN)/pytest -m "" tests/guides $(GUIDES)
 
 ##@ Kubernetes
-managers e2e-controllers: setup ## install the real managers of other projects, built with Go, on onejob serve
+managers: setup ## install the real managers of other projects, built with Go, on onejob serve
 	$(BIN)/python -m tests.managers
 
 .PHONY: peer-suites

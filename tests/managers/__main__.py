@@ -1,4 +1,4 @@
-"""`make e2e-controllers`: build the managers, then run the tests of this folder with them."""
+"""`make managers`: build the managers, then run the tests of this folder with them."""
 
 import sys
 
@@ -21,7 +21,7 @@ def main() -> int:
 
 
 def _say(text: str) -> None:
-    print(f"e2e-controllers: {text}", flush=True)
+    print(f"managers: {text}", flush=True)
 
 
 if __name__ == "__main__":

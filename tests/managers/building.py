@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ class Manager:
     #: Path of the program within the module.
     package: str = "."
     manifests: str = "config/default"
+    #: Line of the kustomization that is commented out, where its own comment suggests that.
+    without: str = ""
 
     @property
     def folder(self) -> Path:
@@ -67,7 +70,27 @@ class Copied:
 
 JOBSET: Final = Manager("jobset", "sigs.k8s.io/jobset", "v0.12.0")
 KUEUE: Final = Manager("kueue", "sigs.k8s.io/kueue", "v0.19.2", "./cmd/kueue")
-MANAGERS: Final = (JOBSET, KUEUE)
+KUBERAY: Final = Manager("kuberay", "github.com/ray-project/kuberay/ray-operator", "v1.6.2")
+MPI_OPERATOR: Final = Manager(
+    "mpi-operator",
+    "github.com/kubeflow/mpi-operator",
+    "v0.8.0",
+    "./cmd/mpi-operator",
+    "manifests/overlays/standalone",
+)
+TRAINER: Final = Manager(
+    "trainer",
+    "github.com/kubeflow/trainer/v2",
+    "v2.2.1",
+    "./cmd/trainer-controller-manager",
+    "manifests/overlays/manager",
+    # "Comment this line if JobSet is installed on the Kubernetes cluster."
+    without="../../third-party/jobset",
+)
+APPWRAPPER: Final = Manager(
+    "appwrapper", "github.com/project-codeflare/appwrapper", "v1.2.2", "./cmd"
+)
+MANAGERS: Final = (JOBSET, KUEUE, MPI_OPERATOR)
 
 
 def build(manager: Manager, say: Callable[[str], None]) -> None:
@@ -86,7 +109,7 @@ def build(manager: Manager, say: Callable[[str], None]) -> None:
     try:
         source = download(manager)
         _go(["build", "-C", str(source), "-ldflags", "-s -w", "-o", str(program), manager.package])
-        _write_manifests(source / manager.manifests, release)
+        _write_release(manager, source, release)
         program.replace(manager.program)
         release.replace(manager.release)
     finally:
@@ -151,6 +174,20 @@ def download(manager: Manager) -> Path:
     """Return the sources of the module, as released. Raises CannotBuild."""
     described = _go(["mod", "download", "-json", f"{manager.module}@{manager.version}"])
     return Path(json.loads(described)["Dir"])
+
+
+def _write_release(manager: Manager, source: Path, file: Path) -> None:
+    """Write the manifests of a release. Raises CannotBuild."""
+    if not manager.without:
+        _write_manifests(source / manager.manifests, file)
+        return
+    top = Path(manager.manifests).parts[0]
+    with tempfile.TemporaryDirectory(prefix="manifests-") as folder:
+        _copy_writable(source / top, Path(folder) / top)
+        kustomization = Path(folder) / manager.manifests / "kustomization.yaml"
+        text = kustomization.read_text()
+        kustomization.write_text(text.replace(f"- {manager.without}", f"# - {manager.without}"))
+        _write_manifests(kustomization.parent, file)
 
 
 def _write_manifests(source: Path, file: Path) -> None:

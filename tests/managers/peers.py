@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tests.managers.building import JOBSET, KUEUE, Copied, Manager
-
-_MPI_OPERATOR: Final = Manager("mpi-operator", "github.com/kubeflow/mpi-operator", "v0.8.0")
-_TRAINER: Final = Manager("trainer", "github.com/kubeflow/trainer/v2", "v2.2.1")
-_KUBERAY: Final = Manager("kuberay", "github.com/ray-project/kuberay/ray-operator", "v1.6.2")
+from tests.managers.building import (
+    JOBSET,
+    KUBERAY,
+    KUEUE,
+    MPI_OPERATOR,
+    TRAINER,
+    Copied,
+    Manager,
+)
 
 #: The suites pin its API module, which has no CRDs.
 _VOLCANO: Final = "v1.14.1"
@@ -19,7 +23,7 @@ _VOLCANO_CRDS: Final = "config/crd/volcano/bases"
 
 _COPIED: Final[Mapping[str, tuple[Copied, ...]]] = {
     KUEUE.name: (
-        Copied(_MPI_OPERATOR.module, "manifests/base", "dep-crds/mpi-operator"),
+        Copied(MPI_OPERATOR.module, "manifests/base", "dep-crds/mpi-operator"),
         Copied(
             "github.com/kubeflow/training-operator",
             "manifests/base/crds",
@@ -27,8 +31,8 @@ _COPIED: Final[Mapping[str, tuple[Copied, ...]]] = {
             # Those of mpi-operator are another version.
             without="kubeflow.org_mpijobs.yaml",
         ),
-        Copied(_TRAINER.module, "manifests/base/crds", "dep-crds/kf-trainer-crds"),
-        Copied(_KUBERAY.module, "config/crd/bases", "dep-crds/ray-operator-crds"),
+        Copied(TRAINER.module, "manifests/base/crds", "dep-crds/kf-trainer-crds"),
+        Copied(KUBERAY.module, "config/crd/bases", "dep-crds/ray-operator-crds"),
         Copied(JOBSET.module, "config/components/crd/bases", "dep-crds/jobset-operator"),
         Copied(
             "k8s.io/autoscaler/cluster-autoscaler/apis", "config/crd", "dep-crds/cluster-autoscaler"
@@ -46,13 +50,13 @@ _COPIED: Final[Mapping[str, tuple[Copied, ...]]] = {
             "dep-crds/spark-operator-crds",
         ),
     ),
-    _MPI_OPERATOR.name: (
+    MPI_OPERATOR.name: (
         Copied(
             "sigs.k8s.io/scheduler-plugins", "manifests/coscheduling", "dep-crds/scheduler-plugins"
         ),
         Copied("volcano.sh/volcano", _VOLCANO_CRDS, "dep-crds/volcano-scheduler", version=_VOLCANO),
     ),
-    _TRAINER.name: (
+    TRAINER.name: (
         Copied(
             JOBSET.module, "config/components/crd/bases", "manifests/external-crds/jobset-operator"
         ),
@@ -103,11 +107,11 @@ SUITES: Final[Mapping[str, Suite]] = {
     "kueue-conversion": Suite(KUEUE, f"{_SINGLE}/conversion"),
     "kueue-core": Suite(KUEUE, f"{_SINGLE}/controller/core"),
     "kueue-job": Suite(KUEUE, f"{_SINGLE}/controller/jobs/job"),
-    "trainer-webhook": Suite(_TRAINER, "test/integration/webhooks"),
-    "trainer-controller": Suite(_TRAINER, "test/integration/controller"),
-    "kuberay-webhook": Suite(_KUBERAY, "pkg/webhooks/v1"),
-    "kuberay-controller": Suite(_KUBERAY, "controllers/ray"),
-    "mpi-operator": Suite(_MPI_OPERATOR, "test/integration", has_specs=False),
+    "trainer-webhook": Suite(TRAINER, "test/integration/webhooks"),
+    "trainer-controller": Suite(TRAINER, "test/integration/controller"),
+    "kuberay-webhook": Suite(KUBERAY, "pkg/webhooks/v1"),
+    "kuberay-controller": Suite(KUBERAY, "controllers/ray"),
+    "mpi-operator": Suite(MPI_OPERATOR, "test/integration", has_specs=False),
 }
 
 #: Specs that fail with onejob and pass with kube-apiserver, by suite, and the reason.

@@ -64,7 +64,7 @@ def multikueue(worker_secret: str) -> list[dict[str, Any]]:
 
 
 def job(name: str, command: str, labels: dict[str, str] | None = None, **spec: Any) -> Any:
-    """Return a Job of two Pods with one CPU each. Kueue's webhook suspends it."""
+    """Return a Job of two Pods with one CPU each, which Kueue's webhook suspends."""
     main = build.shell(command, name="main", resources={"requests": {"cpu": "1"}})
     return build.a_job(
         name,

@@ -1,7 +1,6 @@
-"""Managers as processes with a kubeconfig, and waits for their actions.
+"""Kueue's manager outside of a cluster, for a real one, and waits for the actions of managers.
 
-They run as outside of a cluster: without leader election and metrics. Their webhooks are called at
-the address in an annotation of their Service.
+It runs without leader election and metrics. Its webhooks listen but are never called.
 """
 
 import base64
@@ -12,97 +11,43 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from onejob.api.access.certificates import ensure_certificates
-from onejob.clock import SystemClock
 from tests.e2e.serving import Server
-from tests.managers.building import JOBSET, KUEUE, Manager
-from tests.managers.queues import flavor
+from tests.managers.building import KUEUE, Manager
 
 _PATIENCE_SECONDS = 90.0
-
-
-_A_JOBSET = {
-    "apiVersion": "jobset.x-k8s.io/v1alpha2",
-    "kind": "JobSet",
-    "metadata": {"name": "probe", "namespace": "default"},
-    "spec": {"replicatedJobs": []},
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Webhooks:
-    """Names of the objects of a manager's webhooks."""
-
-    namespace: str
-    service: str
-    #: The Secret that the manager fills with its certificate, if it makes one.
-    secret: str = ""
-
-
-_JOBSET_WEBHOOKS = _Webhooks("jobset-system", "jobset-webhook-service")
-_KUEUE_WEBHOOKS = _Webhooks("kueue-system", "kueue-webhook-service", "kueue-webhook-server-cert")
+_KUEUE_NAMESPACE = "kueue-system"
+_KUEUE_SECRET = "kueue-webhook-server-cert"
 
 
 @contextmanager
-def jobset(server: Server, folder: Path) -> Iterator[Path]:
-    """Apply JobSet's manifests and run its manager; yield the log."""
-    _install(JOBSET, server)
-    certificates = folder / "certificates"
-    name = f"{_JOBSET_WEBHOOKS.service}.{_JOBSET_WEBHOOKS.namespace}.svc"
-    made = ensure_certificates(certificates, (name,), SystemClock().now())
-    made.certificate.rename(certificates / "tls.crt")
-    made.key.rename(certificates / "tls.key")
-    configuration: dict[str, Any] = {
-        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
-        "kind": "Configuration",
-        # Its own certificates would have to be in a folder below `/tmp` with a fixed name.
-        "internalCertManagement": {"enable": False},
-        **_outside_of_a_cluster(certificates),
-    }
-    _call(server, _JOBSET_WEBHOOKS, configuration)
-    _trust(server, made.authority.read_bytes())
-    with _running(JOBSET, server, folder, configuration) as log:
-        until("the webhooks answer", lambda: _is_made(server, _A_JOBSET), log)
-        yield log
-
-
-@contextmanager
-def kueue(server: Server, folder: Path, *, called: bool = True, **settings: Any) -> Iterator[Path]:
-    """Apply Kueue's manifests and run its manager for batch Jobs; yield the log.
-
-    `called`: whether the server reaches the manager's webhooks.
-    """
+def kueue(server: Server, folder: Path, **settings: Any) -> Iterator[Path]:
+    """Apply Kueue's manifests and run its manager for batch Jobs; yield the log."""
     _install(KUEUE, server)
     certificates = folder / "certificates"
     certificates.mkdir(parents=True)
-    configuration: dict[str, Any] = {
+    configuration = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
-        "namespace": _KUEUE_WEBHOOKS.namespace,
+        "namespace": _KUEUE_NAMESPACE,
         "integrations": {"frameworks": ["batch/job"]},
         # Its own API server would need aggregation.
         "featureGates": {"VisibilityOnDemand": False},
         "internalCertManagement": {
             "enable": True,
-            "webhookServiceName": _KUEUE_WEBHOOKS.service,
-            "webhookSecretName": _KUEUE_WEBHOOKS.secret,
+            "webhookServiceName": "kueue-webhook-service",
+            "webhookSecretName": _KUEUE_SECRET,
         },
         **_outside_of_a_cluster(certificates),
         **settings,
     }
-    if called:
-        _call(server, _KUEUE_WEBHOOKS, configuration)
     with _running(KUEUE, server, folder, configuration) as log:
-        _mount_secret(server, _KUEUE_WEBHOOKS, certificates)
-        if called:
-            until("the webhooks answer", lambda: _is_made(server, flavor()), log)
+        _mount_secret(server, certificates)
         yield log
 
 
@@ -136,37 +81,8 @@ def apply(server: Server, *documents: dict[str, Any]) -> None:
 
 def _install(manager: Manager, server: Server) -> None:
     if not manager.is_built:
-        pytest.skip(f"{manager.name} is not built: `make e2e-controllers` does that")
+        pytest.skip(f"{manager.name} is not built: `make managers` does that")
     server.kubectl("apply", "--server-side", "-f", str(manager.release))
-
-
-def _call(server: Server, webhooks: _Webhooks, configuration: dict[str, Any]) -> None:
-    """Have the server call a manager's webhooks."""
-    address = f"onejob.dev/webhook-address=127.0.0.1:{configuration['webhook']['port']}"
-    server.kubectl("annotate", "service", webhooks.service, "-n", webhooks.namespace, address)
-
-
-def _trust(server: Server, authority: bytes) -> None:
-    """Enter the authority of JobSet's webhooks in their configurations."""
-    for kind in ("mutating", "validating"):
-        name = f"jobset-{kind}-webhook-configuration"
-        found = get(server, f"{kind}webhookconfiguration", name)
-        for webhook in found["webhooks"]:
-            webhook["clientConfig"]["caBundle"] = base64.b64encode(authority).decode()
-        server.kubectl("replace", "-f", "-", stdin=json.dumps(found))
-
-
-def _is_made(server: Server, document: dict[str, Any]) -> bool:
-    """Return whether an object could be created: its webhooks answer."""
-    done = subprocess.run(
-        ["kubectl", "create", "--dry-run=server", "-f", "-"],
-        input=json.dumps(document),
-        capture_output=True,
-        text=True,
-        env=server.environ(),
-        check=False,
-    )
-    return done.returncode == 0
 
 
 def _outside_of_a_cluster(certificates: Path) -> dict[str, Any]:
@@ -204,15 +120,13 @@ def _running(
             process.wait()
 
 
-def _mount_secret(server: Server, webhooks: _Webhooks, folder: Path) -> None:
+def _mount_secret(server: Server, folder: Path) -> None:
     """Write the files of the manager's own Secret, for which it waits, as a kubelet does."""
 
     def data() -> dict[str, str]:
         found: dict[str, str] = (
             json.loads(
-                server.kubectl(
-                    *("get", "secret", webhooks.secret, "-n", webhooks.namespace, "-o", "json")
-                )
+                server.kubectl("get", "secret", _KUEUE_SECRET, "-n", _KUEUE_NAMESPACE, "-o", "json")
             ).get("data")
             or {}
         )

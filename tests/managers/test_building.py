@@ -26,7 +26,7 @@ def test_building_without_go_fails_with_message(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stdout == (
-        "e2e-controllers: skipped: Go is not installed, and it is needed to build the managers\n"
+        "managers: skipped: Go is not installed, and it is needed to build the managers\n"
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert list(tmp_path.iterdir()) == []

@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.serving import Server, needs_kubectl
 from tests.managers.installs import (
     JOBSET_SYSTEM,
+    MPI_SYSTEM,
     System,
     a_server_for,
     install,
@@ -101,3 +102,43 @@ def _kill_manager(server: Server, system: System) -> None:
         name = pod["metadata"]["name"]
         flags = ("--force", "--grace-period=0", "--ignore-not-found")
         server.kubectl("delete", "pod", name, "-n", system.namespace, *flags)
+
+
+def test_mpi_operator_is_installed_unmodified(tmp_path: Path) -> None:
+    with a_server_for(tmp_path / "server", MPI_SYSTEM) as server:
+        install(server, MPI_SYSTEM)
+        launcher = a_container("cat /etc/mpi/hostfile; ls /root/.ssh")
+        worker = a_container("sleep 600")
+        replicas = {
+            name: {"replicas": count, "template": {"spec": {"containers": [container]}}}
+            for name, count, container in (("Launcher", 1, launcher), ("Worker", 2, worker))
+        }
+        document = {
+            "apiVersion": "kubeflow.org/v2beta1",
+            "kind": "MPIJob",
+            "metadata": {"name": "pi"},
+            "spec": {
+                "slotsPerWorker": 1,
+                "runPolicy": {"cleanPodPolicy": "Running"},
+                "launcherCreationPolicy": "WaitForWorkersReady",
+                "mpiReplicaSpecs": replicas,
+            },
+        }
+        apply(server, document)
+        until(
+            "the MPIJob succeeds",
+            lambda: condition(get(server, "mpijob", "pi"), "Succeeded") == "True",
+        )
+        logs = server.kubectl("logs", "job/pi-launcher")
+        # Workers are named, but their names do not resolve: `mpirun` over ssh does not work.
+        assert "pi-worker-0.pi.default.svc slots=1" in logs
+        assert "id_rsa" in logs
+        until(
+            "the workers are removed",
+            lambda: (
+                server.kubectl(
+                    "get", "pods", "-l", "training.kubeflow.org/job-role=worker", "-o", "name"
+                )
+                == ""
+            ),
+        )

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.serving import a_server, needs_kubectl
-from tests.managers.running import apply, condition, get, jobset, until
+from tests.e2e.serving import needs_kubectl
+from tests.managers.installs import JOBSET_SYSTEM, a_server_for, install
+from tests.managers.running import apply, condition, get, until
 
 pytestmark = [pytest.mark.managers, needs_kubectl]
 
@@ -27,15 +28,13 @@ def _jobset(name: str, *replicated: dict[str, Any], **spec: Any) -> dict[str, An
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {"name": name},
-        "spec": {
-            "replicatedJobs": list(replicated),
-            **spec,
-        },
+        "spec": {"replicatedJobs": list(replicated), **spec},
     }
 
 
 def test_jobsets_complete_fail_and_start_again(tmp_path: Path) -> None:
-    with a_server(tmp_path / "server") as server, jobset(server, tmp_path / "jobset") as log:
+    with a_server_for(tmp_path / "server", JOBSET_SYSTEM) as server:
+        install(server, JOBSET_SYSTEM)
         apply(
             server,
             _jobset(
@@ -54,7 +53,6 @@ def test_jobsets_complete_fail_and_start_again(tmp_path: Path) -> None:
         until(
             "the JobSet completes",
             lambda: condition(get(server, "jobset", "three"), "Completed") == "True",
-            log,
         )
         succeeded = {
             status["name"]: status["succeeded"]
@@ -66,7 +64,6 @@ def test_jobsets_complete_fail_and_start_again(tmp_path: Path) -> None:
         until(
             "the other fails after a restart",
             lambda: condition(get(server, "jobset", "again"), "Failed") == "True",
-            log,
         )
         assert get(server, "jobset", "again")["status"]["restarts"] == 1
         assert (

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from onejob.assembly.deployments import deployment_controller, replica_set_controller
-from onejob.assembly.endpoints import endpoints_controller
 from onejob.assembly.job_admission import add_start_gates, job_settings
 from onejob.assembly.parts import Controller, Parts, QueuedController
 from onejob.controllers.custom_resources import DefinitionController
@@ -244,6 +242,24 @@ def _certificates(parts: Parts) -> Controller | None:
     return OnDemand(parts.informers.metadata(resource), make)
 
 
+def _deployment(parts: Parts) -> Controller:
+    from onejob.assembly.deployments import deployment_controller
+
+    return deployment_controller(parts)
+
+
+def _replica_set(parts: Parts) -> Controller:
+    from onejob.assembly.deployments import replica_set_controller
+
+    return replica_set_controller(parts)
+
+
+def _endpoints(parts: Parts) -> Controller:
+    from onejob.assembly.endpoints import endpoints_controller
+
+    return endpoints_controller(parts)
+
+
 #: Name, as in `controllers/selection.py`, -> function that makes the controller, or None if the
 #: settings leave it nothing to do. In the order in which they see changes.
 _MAKERS: Final[Mapping[str, Callable[[Parts], Controller | None]]] = {
@@ -251,15 +267,15 @@ _MAKERS: Final[Mapping[str, Callable[[Parts], Controller | None]]] = {
     CRONJOB: _cronjob,
     TTL: _ttl,
     # Before the garbage collector, which would follow only the metadata of their kinds.
-    DEPLOYMENT: deployment_controller,
-    REPLICA_SET: replica_set_controller,
+    DEPLOYMENT: _deployment,
+    REPLICA_SET: _replica_set,
     GARBAGE: _garbage,
     POD_GARBAGE: _pod_garbage,
     NAMESPACE: _namespace,
     PENDING: _pending,
     QUOTA: _quota,
     DISRUPTION: _disruption,
-    ENDPOINTS: endpoints_controller,
+    ENDPOINTS: _endpoints,
     WORKFLOW: _workflow,
     CRONWORKFLOW: _cronworkflow,
     MIRROR: _mirror,

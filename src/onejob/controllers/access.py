@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from onejob.client.base import Client, Create, Patch, Replace, Selection
+from onejob.controllers.bootstrap import aggregation_objects, create_missing
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.objects.meta import Key
@@ -36,6 +37,7 @@ _RETRY_SECONDS = 1.0
 
 async def bootstrap_roles(client: Client) -> None:
     """Create default roles and bindings that are missing or damaged, and complete the others."""
+    await create_missing(client, aggregation_objects())
     wanted = [
         *((CLUSTER_ROLES, document) for document in defaults.CLUSTER_ROLES),
         *((CLUSTER_ROLE_BINDINGS, document) for document in defaults.CLUSTER_ROLE_BINDINGS),

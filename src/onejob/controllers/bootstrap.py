@@ -42,8 +42,41 @@ def bootstrap_objects() -> Sequence[Create]:
     return (*map(_namespace, SYSTEM_NAMESPACES), _kubernetes_service())
 
 
+def aggregation_objects() -> Sequence[Create]:
+    """Return what API servers of other projects read to authenticate their users.
+
+    Managers with an API server of their own, such as Kueue, do not start without it. It names no
+    authorities: users reach these servers with tokens only.
+    """
+    name = "extension-apiserver-authentication"
+    metadata = {"name": name, "namespace": "kube-system"}
+    rule = {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": [name],
+        "verbs": ["get", "list", "watch"],
+    }
+    documents = {
+        "configmaps": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata},
+        "roles.rbac.authorization.k8s.io": {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {**metadata, "name": f"{name}-reader"},
+            "rules": [rule],
+        },
+    }
+    return [
+        Create(resource, "kube-system", msgspec.json.encode(document), replaces_damaged=True)
+        for resource, document in documents.items()
+    ]
+
+
 async def bootstrap(client: Client) -> None:
     """Create missing or damaged bootstrap objects; existing ones are left unchanged."""
-    for result in await client.write_many(bootstrap_objects()):
+    await create_missing(client, bootstrap_objects())
+
+
+async def create_missing(client: Client, creations: Sequence[Create]) -> None:
+    for result in await client.write_many(creations):
         if isinstance(result, ApiError) and not isinstance(result, AlreadyExists):
             raise result

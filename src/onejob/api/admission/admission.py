@@ -14,7 +14,6 @@ from onejob.api.admission.dynamic.attributes import CONFIGURATIONS
 from onejob.api.admission.dynamic.chain import DynamicAdmission
 from onejob.api.admission.limit_ranges import LIMIT_RANGES, LimitRanges
 from onejob.api.admission.pod_plugins import PRIORITY, TOLERATIONS, add_default_tolerations
-from onejob.api.admission.pod_resize import refusal_by_node
 from onejob.api.admission.pod_security import (
     images_changed,
     label_errors,
@@ -255,6 +254,8 @@ class Admission:
         self._require_limits(target.kind, target.namespace, new)
         node = new["spec"].get("nodeName")
         if node and new["metadata"].get("generation") != old["metadata"].get("generation"):
+            from onejob.api.admission.pod_resize import refusal_by_node
+
             refusal = refusal_by_node(self._store, node, new["spec"])
             if refusal is not None:
                 error = self._count_refusal("PodResizeValidator", target.kind, new, refusal.message)

@@ -14,9 +14,7 @@ from onejob.api.kinds.base import (
 )
 from onejob.api.kinds.metadata import validate_metadata_update
 from onejob.api.kinds.pod.defaults import default_pod
-from onejob.api.kinds.pod.ephemeral import keep_all_but_ephemeral, validate_ephemeral
 from onejob.api.kinds.pod.printing import POD_COLUMNS, pod_cells, pod_row_conditions
-from onejob.api.kinds.pod.resizing import keep_all_but_resources, validate_resize
 from onejob.api.kinds.pod.resources import quality_of_service
 from onejob.api.kinds.pod.template import (
     validate_pod_spec,
@@ -141,17 +139,25 @@ class PodStrategy(SelectableStrategy):
         return validate_metadata_update(new, old) + errors
 
     def prepare_ephemeral_containers(self, new: Document, old: Document) -> None:
+        from onejob.api.kinds.pod.ephemeral import keep_all_but_ephemeral
+
         keep_all_but_ephemeral(new, old)
         keep_generation(new, old, changed=not same_meaning(new["spec"], old["spec"]))
 
     def validate_ephemeral_containers(self, new: Document, old: Document) -> list[FieldError]:
+        from onejob.api.kinds.pod.ephemeral import validate_ephemeral
+
         return validate_metadata_update(new, old) + validate_ephemeral(new["spec"], old["spec"])
 
     def prepare_resize(self, new: Document, old: Document) -> None:
+        from onejob.api.kinds.pod.resizing import keep_all_but_resources
+
         keep_all_but_resources(new, old)
         keep_generation(new, old, changed=not same_meaning(new["spec"], old["spec"]))
 
     def validate_resize(self, new: Document, old: Document) -> list[FieldError]:
+        from onejob.api.kinds.pod.resizing import validate_resize
+
         errors = validate_metadata_update(new, old)
         if same_spec(new, old):
             return errors
