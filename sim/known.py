@@ -38,13 +38,13 @@ KNOWN: Mapping[str, Mapping[str, int]] = {
         "waiters released before their revision": 3,
     },
     "cluster": {
-        "renewal counted from its answer": 4,
+        "renewal counted from its answer": 11,
         "write permitted for a whole lease": 0,
         "write not limited by the term": 7,
-        "lease expired by the holder's clock": 0,
+        "lease expired by the holder's clock": 2,
         "lease read again just before it is taken": 0,
         "renewals of the holder not noticed": 0,
-        "sighting dated before the lease was read": 9,
+        "sighting dated before the lease was read": 62,
     },
     "mirroring": {
         "copy created running": 0,

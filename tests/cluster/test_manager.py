@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from types import CoroutineType
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from onejob.client.base import Create, Patch, Selection
 from onejob.client.kubeconfig import load_kubeconfig
 from onejob.clock import LoopClock, SystemClock
+from onejob.cluster import manager as manager_module
 from onejob.cluster.election import LEASES
 from onejob.cluster.manager import DEFAULT_MANAGER, Manager, Settings
 from onejob.cluster.probes import ProbeServer
@@ -231,6 +233,37 @@ async def test_a_leader_that_stops_hands_over_at_once(tmp_path: Path) -> None:
             await finished(plane, key)
 
     await on_a_server(tmp_path, test)
+
+
+async def test_a_cancelled_leader_leaves_no_controller_running(tmp_path: Path) -> None:
+    async def test(plane: HttpPlane) -> None:
+        settings = Settings(leader_elect=True, timing=QUICK)
+        leader = Manager(settings, load_kubeconfig(plane.kubeconfig, SystemClock()))
+        task = asyncio.create_task(leader.run(asyncio.Event()))
+        try:
+
+            async def leads() -> bool:
+                return leader.leading
+
+            await until(leads)
+            assert "_Controllers.run" in cluster_tasks()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert cluster_tasks() == []
+
+    await on_a_server(tmp_path, test)
+
+
+def cluster_tasks() -> list[str]:
+    """Return the names of the unfinished coroutines of cluster mode that run as tasks."""
+    folder = str(Path(manager_module.__file__).parent)
+    coroutines = [task.get_coro() for task in asyncio.all_tasks()]
+    return [
+        found.__qualname__
+        for found in coroutines
+        if isinstance(found, CoroutineType) and found.cr_code.co_filename.startswith(folder)
+    ]
 
 
 async def test_a_replica_takes_over_from_one_that_lost_the_lease(tmp_path: Path) -> None:

@@ -189,22 +189,25 @@ class Manager:
             client, gate, self._settings, self._clock, self.metrics, self._identity, self._connect
         )
         self._term = controllers
+        running = asyncio.create_task(controllers.run())
+        asked = asyncio.create_task(stopping.wait())
+        ends: set[asyncio.Task[Any]] = {running, asked, *([lost] if lost else [])}
         try:
-            running = asyncio.create_task(controllers.run())
-            asked = asyncio.create_task(stopping.wait())
-            ends: set[asyncio.Task[Any]] = {running, asked, *([lost] if lost else [])}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
             if not running.done():
                 await controllers.finish()
-            running.cancel()
-            await asyncio.gather(running, asked, return_exceptions=True)
-            if not running.cancelled() and (failure := running.exception()) is not None:
-                raise failure
         finally:
+            # If this task is cancelled, its controllers must end as well: they would go on writing
+            # until the term ends.
+            gate.close()
+            running.cancel()
+            asked.cancel()
+            await asyncio.gather(running, asked, return_exceptions=True)
             self._term = None
             self._requests_before += client.requests
             await client.close()
+        if not running.cancelled() and (failure := running.exception()) is not None:
+            raise failure
 
     def _connect(self, target: Connection, permit: WritePermit) -> Client:
         """Return a client of a mirror target. Its writes stop at the end of the term, too."""
