@@ -13,7 +13,13 @@ from onejob.control_plane import ControlPlane, Settings
 from onejob.objects.meta import Key
 from onejob.wire.errors import ApiError
 from onejob.wire.registry import KindRegistry
-from tests.admission_policies.support import GROUP, a_validating_policy, constraints
+from tests.admission_policies.support import (
+    GROUP,
+    a_policy_service,
+    a_validating_policy,
+    constraints,
+)
+from tests.api.crd.build import a_definition, a_version, text, thing
 
 
 def _texts(*expressions: str, **spec: Any) -> list[tuple[str, str]]:
@@ -65,6 +71,71 @@ def test_check_types_knows_params_and_variables() -> None:
         "spec.validations[1].expression",
         "spec.validations[2].expression",
     ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "fault"),
+    [
+        ("object.spec.replicas > 1", ""),
+        ("object.spec.cronSpec != '' && oldObject.spec.image.startsWith('registry/')", ""),
+        ("object.spec.schedule.start < timestamp('2020-01-01T00:00:00Z')", ""),
+        ("object.spec.schedule.days.all(day, day.weight < 1.5 && day.labels['a'] == 'b')", ""),
+        ("object.spec.budget == '10%' || object.spec.budget == 1", ""),
+        ("object.metadata.labels['a'] == object.metadata.ownerReferences[0].kind", ""),
+        ("object.spec.template.metadata.labels['a'] == object.spec.template.apiVersion", ""),
+        ("object.spec.replicas > params.spec.replicas", ""),
+        ("object.spec.replicas > '1'", "no matching overload for '_>_' applied to '(int, string)'"),
+        ("object.spec.maxRetries < 10", "undefined field 'maxRetries'"),
+        ("object.spec.schedule.end == ''", "undefined field 'end'"),
+        ("object.spec.open.anything == 1", "undefined field 'anything'"),
+        ("object.spec.template.metadata.wrong == 1", "undefined field 'wrong'"),
+        ("params.spec.maxRetries < 10", "undefined field 'maxRetries'"),
+        ("object.spec.schedule == object.spec.open", "no matching overload for '_==_'"),
+    ],
+)
+async def test_check_types_uses_the_schema_of_a_definition(
+    tmp_path: Path, expression: str, fault: str
+) -> None:
+    day = thing(
+        {
+            "weight": {"type": "number"},
+            "labels": {"type": "object", "additionalProperties": text()},
+        },
+    )
+    schedule = thing(
+        {"start": text(format="date-time"), "days": {"type": "array", "items": day}},
+    )
+    spec = thing(
+        {
+            "cronSpec": text(),
+            "image": text(),
+            "replicas": {"type": "integer"},
+            "budget": {"x-kubernetes-int-or-string": True},
+            "schedule": schedule,
+            "open": thing({}, **{"x-kubernetes-preserve-unknown-fields": True}),
+            "template": thing({}, **{"x-kubernetes-embedded-resource": True}),
+        }
+    )
+    definition = a_definition(a_version(spec))
+    definition["metadata"]["uid"] = "u"
+    rule = {
+        "operations": ["CREATE"], "apiGroups": ["example.com"], "apiVersions": ["v1"],
+        "resources": ["widgets"],
+    }  # fmt: skip
+    policy = a_validating_policy(
+        expression,
+        matchConstraints={"resourceRules": [rule]},
+        paramKind={"apiVersion": "example.com/v1", "kind": "Widget"},
+    )
+    async with a_policy_service(tmp_path) as service:
+        service.definitions.install(definition)
+        warnings = check_types(policy["spec"], service.kinds, service.schema)
+    texts = [warning.text for warning in warnings]
+    if fault:
+        assert texts[0].startswith("example.com/v1, Kind=Widget: ERROR: ")
+        assert fault in texts[0]
+    else:
+        assert texts == []
 
 
 _POLICIES = f"validatingadmissionpolicies.{GROUP}"

@@ -36,7 +36,9 @@ class Changes:
         return [problem.check for problem in self._check.problems.found]
 
     def owner(self, at: float, *finalizers: str) -> None:
-        deleting = {"deletionTimestamp": "2026-01-01T12:00:00Z"} if finalizers else {}
+        deleting: dict[str, Any] = {}
+        if finalizers:
+            deleting["deletionTimestamp"] = "2026-01-01T12:00:00Z"
         self._change(JOB, at, finalizers=finalizers, **deleting)
 
     def dependent(self, at: float, *, gone: bool = False) -> None:

@@ -28,7 +28,7 @@ from onejob.api.schema.shapes import (
 from onejob.api.strategy import Document
 from onejob.cel.admission import Expressions
 from onejob.cel.errors import CompileError
-from onejob.cel.schema import escape
+from onejob.cel.schema import declare, escape
 from onejob.cel.types import (
     BOOL,
     BYTES,
@@ -148,7 +148,14 @@ def _declared(schema: Schema, api_version: str, kind: str) -> Type | None:
     if not schema.knows(api_version, kind):
         return None
     shape = schema.kind(api_version, kind)
-    return None if isinstance(shape, OpenObjectShape) else _type_of(shape, frozenset())
+    if isinstance(shape, OpenObjectShape):
+        return None
+    published = schema.added.get(shape.name)
+    if published is None:
+        return _type_of(shape, frozenset())
+    # The shapes of custom resources do not have the types of their fields.
+    metadata = _type_of(shape.fields["metadata"], frozenset())
+    return declare(published, resource_root=True, name=shape.name, metadata=metadata)
 
 
 def _type_of(shape: Shape, visited: frozenset[str]) -> Type | None:

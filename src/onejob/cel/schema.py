@@ -37,13 +37,20 @@ def escape(name: str) -> str | None:
     return _ESCAPED.sub(lambda match: _ESCAPES[match[0]], name)
 
 
-def declare(schema: Mapping[str, Any], *, resource_root: bool = False) -> Type | None:
-    """Return the type of values of this schema; None if rules cannot access them.
+def declare(
+    schema: Mapping[str, Any],
+    *,
+    resource_root: bool = False,
+    name: str = "selfType",
+    metadata: Type | None = None,
+) -> Type | None:
+    """Return the type of values of this schema; None if expressions cannot access them.
 
     `resource_root` adds the fields of every object: apiVersion, kind, metadata.name and
-    generateName.
+    generateName. `metadata` is the type of metadata, if they have all of its fields. `name` is the
+    name of the type; those of inner types begin with it.
     """
-    return _declare(schema, resource_root or _is_embedded(schema), "selfType")
+    return _declare(schema, resource_root or _is_embedded(schema), name, metadata)
 
 
 def max_cardinality(declared: Type) -> int:
@@ -55,16 +62,18 @@ def _is_embedded(schema: Mapping[str, Any]) -> bool:
     return bool(schema.get("x-kubernetes-embedded-resource"))
 
 
-def _declare(schema: Mapping[str, Any], resource_root: bool, path: str) -> Type | None:
+def _declare(
+    schema: Mapping[str, Any], resource_root: bool, path: str, metadata: Type | None
+) -> Type | None:
     if schema.get("x-kubernetes-int-or-string"):
         length = schema.get("maxLength")
         size = MAX_REQUEST - 2 if length is None else max(length, 0) * 4
         return Type("dyn", max_size=size, min_bytes=1)
     match schema.get("type"):
         case "array":
-            return _array(schema, path)
+            return _array(schema, path, metadata)
         case "object":
-            return _object(schema, resource_root, path)
+            return _object(schema, resource_root, path, metadata)
         case "string":
             return _string(schema)
         case "boolean":
@@ -77,11 +86,11 @@ def _declare(schema: Mapping[str, Any], resource_root: bool, path: str) -> Type 
             return None
 
 
-def _array(schema: Mapping[str, Any], path: str) -> Type | None:
+def _array(schema: Mapping[str, Any], path: str, metadata: Type | None) -> Type | None:
     items = schema.get("items")
     if not isinstance(items, Mapping):
         return None
-    element = _declare(items, _is_embedded(items), f"{path}.@idx")
+    element = _declare(items, _is_embedded(items), f"{path}.@idx", metadata)
     if element is None:
         return None
     size = schema.get("maxItems")
@@ -97,10 +106,12 @@ def _array(schema: Mapping[str, Any], path: str) -> Type | None:
     )
 
 
-def _object(schema: Mapping[str, Any], resource_root: bool, path: str) -> Type | None:
+def _object(
+    schema: Mapping[str, Any], resource_root: bool, path: str, metadata: Type | None
+) -> Type | None:
     additional = schema.get("additionalProperties")
     if isinstance(additional, Mapping) and not resource_root:
-        value = _declare(additional, _is_embedded(additional), f"{path}.@elem")
+        value = _declare(additional, _is_embedded(additional), f"{path}.@elem", metadata)
         if value is None:
             return None
         size = schema.get("maxProperties")
@@ -114,7 +125,10 @@ def _object(schema: Mapping[str, Any], resource_root: bool, path: str) -> Type |
     fields = {}
     min_bytes = 2
     for name, inner in properties.items():
-        declared = _declare(inner, _is_embedded(inner), f"{path}.{name}")
+        if resource_root and metadata is not None and name == "metadata":
+            declared: Type | None = metadata
+        else:
+            declared = _declare(inner, _is_embedded(inner), f"{path}.{name}", metadata)
         if declared is None:
             continue
         escaped = escape(name)

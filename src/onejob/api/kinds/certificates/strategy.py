@@ -48,10 +48,11 @@ class CertificateRequestStrategy(StoredStrategy):
     def prepare_approval(self, new: Document, old: Document) -> None:
         conditions = (new.get("status") or {}).get("conditions")
         keep_section(new, old, "spec")
-        status = dict(old.get("status") or {})
-        if conditions is not None:
-            status["conditions"] = conditions
-        new["status"] = status
+        new["status"] = dict(old.get("status") or {})
+        # Empty lists are not stored.
+        new["status"].pop("conditions", None)
+        if conditions:
+            new["status"]["conditions"] = conditions
 
     def validate_approval(self, new: Document, old: Document) -> list[FieldError]:
         return super().validate_status_update(new, old) + _condition_errors(new, old)
