@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import inf
 
 import msgspec
 
@@ -36,6 +37,8 @@ class _Object:
     created_at: float
     metadata: Meta
     deleted: bool = False
+    #: Time at which a version in foreground deletion was last replaced by another version.
+    waited_until: float = -inf
     #: Time since which it has each of its owners, by UID.
     owned_since: dict[str, float] = field(default_factory=dict)
 
@@ -74,6 +77,8 @@ class DeletionCheck:
         if (metadata.deleting or entry.gone) and not known.deleted:
             known.deleted = True
             self._see_deleted(known, metadata, entry.at)
+        if _is_waiting(known.metadata):
+            known.waited_until = entry.at
         known.metadata = metadata
         for owner in metadata.owner_references:
             known.owned_since.setdefault(owner.uid, entry.at)
@@ -92,7 +97,7 @@ class DeletionCheck:
             self._complain(REASON, known.key, "was deleted, and nobody asked for that")
             return
         for owner in owners:
-            if self._is_solid(owner) and owner.kind != "CronJob":
+            if self._is_solid(owner, at) and owner.kind != "CronJob":
                 self._complain(OWNERS, known.key, f"was collected, and {owner.name} is there")
             begun = self._orphaning.get(owner.uid)
             since = known.owned_since.get(owner.uid, at)
@@ -101,11 +106,16 @@ class DeletionCheck:
             if since < begun - _SETTLED_SECONDS:
                 self._complain(ORPHANS, known.key, f"went with {owner.name}, which was to leave it")
 
-    def _is_solid(self, owner: OwnerReference) -> bool:
+    def _is_solid(self, owner: OwnerReference, at: float) -> bool:
+        """Return whether the owner exists and did not wait for its dependents recently.
+
+        The garbage collector reads an owner before it deletes a dependent. No precondition of that
+        deletion covers the owner, so a change of its propagation policy between the two is missed.
+        """
         found = self._objects.get(owner.uid)
-        return found is not None and not (
-            found.metadata.deleting and FOREGROUND_FINALIZER in found.metadata.finalizers
-        )
+        if found is None or _is_waiting(found.metadata):
+            return False
+        return found.waited_until < at - _SETTLED_SECONDS
 
     def _is_expired(self, uid: str, at: float) -> bool:
         """Return whether the TTL is exceeded by any version that was recently the newest."""
@@ -151,3 +161,8 @@ class DeletionCheck:
 
     def _complain(self, check: str, key: Key, text: str) -> None:
         self.problems.add(check, f"{key.resource} {key.name} {text}")
+
+
+def _is_waiting(metadata: Meta) -> bool:
+    """Return whether an object is in foreground deletion."""
+    return metadata.deleting and FOREGROUND_FINALIZER in metadata.finalizers
