@@ -384,7 +384,8 @@ class Service:
         stored = self.store.newest(target.key)
         if stored is None:
             return False
-        return msgspec.json.decode(stored.value)["apiVersion"] != target.kind.api_version
+        document: Document = msgspec.json.decode(stored.value)
+        return bool(document["apiVersion"] != target.kind.api_version)
 
     def outcome_for_client(self, kind: Kind, outcome: Outcome) -> Outcome:
         """Return `outcome` with the managedFields that a GET would return."""
