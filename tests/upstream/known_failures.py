@@ -13,7 +13,6 @@ _PORTS: Final = "the process runtime: Pods share the ports of their host, and tw
 _ISOLATION: Final = "the process runtime does not isolate that much (`--runtime podman` does)"
 
 _API: Final = "[sig-api-machinery]"
-_POLICY: Final = "AdmissionPolicy [Privileged:ClusterAdmin]"
 _COLLECTOR: Final = "[sig-api-machinery] Garbage collector should"
 _KUBECTL: Final = "[sig-cli] Kubectl client"
 _HOOK: Final = "Container Lifecycle Hook when create a pod with lifecycle hook should execute"
@@ -30,7 +29,7 @@ KNOWN_FAILURES: Final[dict[str, str]] = {
     "[Conformance]": _KINDS,
     f"{_API} CustomResourceFieldSelectors [Privileged:ClusterAdmin] CustomResourceFieldSelectors "
     "MUST list and watch custom resources matching the field selector [Conformance]": (
-        "out of scope: needs a conversion webhook, which runs as a Deployment behind a Service"
+        "field selectors of a version that a webhook converts are compared with stored objects"
     ),
     f"{_COLLECTOR} delete RS created by deployment when not orphaning [Conformance]": _WORKLOADS,
     f"{_COLLECTOR} delete pods created by rc when not orphaning [Conformance]": _WORKLOADS,
@@ -38,13 +37,10 @@ KNOWN_FAILURES: Final[dict[str, str]] = {
     "[Conformance]": _WORKLOADS,
     f"{_API} ResourceQuota should create a ResourceQuota and capture the life of a replication "
     "controller. [Conformance]": "out of scope: ReplicationControllers cannot be created",
-    f"{_API} Mutating{_POLICY} should mutate a Deployment [Conformance]": _STORED_ONLY,
-    f"{_API} Mutating{_POLICY} should mutate a Deployment with annotations [Conformance]": (
-        _STORED_ONLY
-    ),
-    f"{_API} Validating{_POLICY} should validate against a Deployment [Conformance]": _STORED_ONLY,
-    f"{_API} Validating{_POLICY} should allow expressions to refer variables. [Conformance]": (
-        _STORED_ONLY
+    f"{_API} AdmissionWebhook [Privileged:ClusterAdmin] should isolate connection pool by resolved "
+    "backend IP address on pod restart": (
+        "the process runtime: Pods share ports, so the old Pod ends before the new one starts, and "
+        "the webhook that has to admit the new one is the old one"
     ),
     "[sig-apps] DisruptionController should block an eviction until the PDB is updated to allow it "
     "[Conformance]": _WORKLOADS,
