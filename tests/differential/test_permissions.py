@@ -193,6 +193,9 @@ ADDED = {
         "patch apps/deployments", "patch apps/deployments/status",
     },
     "system:controller:replicaset-controller": {"get /pods", "patch apps/replicasets/status"},
+    "system:controller:certificate-controller": {
+        "patch certificates.k8s.io/certificatesigningrequests/status",
+    },
     # Our controller also writes EndpointSlices.
     "system:controller:endpoint-controller": {
         "update /services/finalizers",
@@ -209,6 +212,15 @@ ADDED = {
 }  # fmt: skip
 #: Rules of Kubernetes' roles for actions of which our controllers have no equivalent.
 LEFT_OUT = {
+    # Nothing is approved automatically, no signer serves kubelets, and no request is removed.
+    "system:controller:certificate-controller": {
+        "approve certificates.k8s.io/signers kubernetes.io/kube-apiserver-client-kubelet",
+        "create authorization.k8s.io/subjectaccessreviews",
+        "delete certificates.k8s.io/certificatesigningrequests",
+        "sign certificates.k8s.io/signers kubernetes.io/kube-apiserver-client-kubelet",
+        "sign certificates.k8s.io/signers kubernetes.io/legacy-unknown",
+        "update certificates.k8s.io/certificatesigningrequests/approval",
+    },
     "system:controller:endpoint-controller": {"create /endpoints/restricted", "watch /endpoints"},
     "system:controller:persistent-volume-binder": {
         "create /pods", "delete /pods", "list /nodes", "watch /nodes", "watch /events",

@@ -1,11 +1,13 @@
 """A real Slurm on this machine: munged, slurmctld, and a slurmd for each node of its own.
 
 `python -m tests.slurm.cluster start FOLDER` starts one and `stop FOLDER` ends it; `run FOLDER` ends
-it with its parent process. Tests use `SlurmCluster`. The state of all daemons is in one folder.
+it with its parent process. Tests use `SlurmCluster`. The state of all daemons is in one folder,
+except for sockets and the spool folders of the nodes.
 Without systemd and control groups, slurmd tracks processes by their parents (proctrack/linuxproc).
 """
 
 import contextlib
+import hashlib
 import os
 import secrets
 import shutil
@@ -13,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +51,9 @@ class SlurmCluster:
         self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
         self.cpus = cpus
         self.config = folder / "slurm.conf"
+        # Paths of sockets may have 108 bytes.
+        name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+        self.sockets = Path(tempfile.gettempdir(), f"slurm-{name}")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -59,6 +65,7 @@ class SlurmCluster:
         # munged requires that its folder is accessible.
         self.folder.chmod(0o755)
         (self.folder / "state").mkdir(exist_ok=True)
+        self.sockets.mkdir(mode=0o755, exist_ok=True)
         self._start_munged()
         self.config.write_text(self._configuration())
         self.start_controller()
@@ -75,6 +82,7 @@ class SlurmCluster:
             self.kill(f"slurmd-{node}")
         self.kill("slurmctld")
         self.kill("munged")
+        shutil.rmtree(self.sockets, ignore_errors=True)
 
     def start_controller(self) -> None:
         self._daemon("slurmctld", "-f", str(self.config))
@@ -117,11 +125,11 @@ class SlurmCluster:
             key.touch(mode=0o600)
             key.write_bytes(secrets.token_bytes(128))
         self._daemon(
-            "munged", "--force", f"--key-file={key}", f"--socket={folder}/socket",
+            "munged", "--force", f"--key-file={key}", f"--socket={self.sockets}/munge",
             f"--pid-file={self.folder}/munged.pid", f"--log-file={folder}/log",
             f"--seed-file={folder}/seed",
         )  # fmt: skip
-        if not self.until((folder / "socket").exists, _PATIENCE_SECONDS):
+        if not self.until((self.sockets / "munge").exists, _PATIENCE_SECONDS):
             raise RuntimeError("munged did not start")
 
     def _daemon(self, *words: str) -> None:
@@ -154,12 +162,12 @@ SlurmctldHost=localhost
 SlurmUser=root
 SlurmctldPort={ports[0]}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={self.sockets}/munge
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmdSpoolDir={folder}/spool-%n
+SlurmdSpoolDir={self.sockets}/%n
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc

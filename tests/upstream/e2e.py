@@ -35,6 +35,28 @@ from tests.upstream.spec_sets import OFF_BY_DEFAULT, SETS, Part
 _NEW_NETWORK: Final = 0x40000000
 _UP, _RUNNING, _SET_FLAGS = 0x1, 0x40, 0x8914
 
+#: Mounts tokens in Pods of default accounts, as Kubernetes does without being asked.
+_TOKENS: Final = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: default-account-tokens}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [serviceaccounts]}
+  matchConditions: [{name: default, expression: object.metadata.name == "default"}]
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration: {expression: "Object{automountServiceAccountToken: true}"}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: default-account-tokens}
+spec: {policyName: default-account-tokens}
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -66,6 +88,8 @@ class Run:
             a_server(Path(place) / "onejob", *self._mapped(Path(place))) as server,
             (self.results / f"{name}.log").open("wb") as log,
         ):
+            if part.tokens:
+                server.kubectl("create", "--filename", "-", stdin=_TOKENS)
             subprocess.run(
                 [
                     self.programs / E2E.name,
@@ -171,6 +195,9 @@ def main() -> int:
     parser.add_argument("--set", default="jobs", choices=SETS)
     parser.add_argument("--focus", default="")
     parser.add_argument("--skip", default=OFF_BY_DEFAULT)
+    parser.add_argument(
+        "--tokens", action="store_true", help="with --focus: Pods of default accounts get tokens"
+    )
     parser.add_argument("--image-map", action="append", default=[], metavar="IMAGE=COMMAND")
     parser.add_argument("--results", type=Path, help="keep logs and reports in this folder")
     options = parser.parse_args()
@@ -179,7 +206,8 @@ def main() -> int:
     except CannotBuild as error:
         _say(f"skipped: {error}")
         return 0 if "not installed" in str(error) else 1
-    parts = {"focus": Part(options.focus, options.skip)} if options.focus else SETS[options.set]
+    chosen = Part(options.focus, options.skip, options.tokens)
+    parts = {"focus": chosen} if options.focus else SETS[options.set]
     results = options.results or Path(tempfile.mkdtemp(prefix="upstream-e2e-results-"))
     results.mkdir(parents=True, exist_ok=True)
     _say(f"logs and reports are in {results}")

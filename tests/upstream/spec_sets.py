@@ -9,7 +9,10 @@ OFF_BY_DEFAULT: Final = r"\[Feature:OffByDefault\]"
 _LEFT_OUT: Final = {
     r"\[(Serial|Slow|Disruptive)\]": "a cluster of their own, or several nodes",
     r"\[Feature:OffByDefault\]": "alpha features",
-    r"AdmissionWebhook|Aggregator|CustomResourceConversionWebhook": "Services and Deployments",
+    r"AdmissionWebhook|CustomResourceConversionWebhook|CustomResourceFieldSelectors": (
+        "in the set `admission`"
+    ),
+    r"Aggregator": "aggregated API servers",
     r"StorageVersionMigration": "a kind that is not served",
     r"CSIInlineVolumes|CSINodes|CSIStorageCapacity|VolumeAttach|VolumeAttributes": "CSI",
     r"\[DRA\]": "dynamic resource allocation",
@@ -27,6 +30,8 @@ class Part:
 
     focus: str
     skip: str = OFF_BY_DEFAULT
+    #: Whether Pods of default accounts get tokens, as on Kubernetes but not by default on onejob.
+    tokens: bool = False
 
 
 def _conformance(beginning: str, *, without: str = "") -> Part:
@@ -46,11 +51,11 @@ _PATIENT: Final = r"\[sig-node\] (Probing container|Pods|PreStop|Container Lifec
 SETS: Final[dict[str, dict[str, Part]]] = {
     "jobs": {"jobs": Part(r"\[sig-apps\] (Job|CronJob|TTLAfterFinished) ")},
     "crd": {"crd": _conformance(_CRD)},
-    # Webhooks run as Pods of a Deployment behind a Service.
+    # Webhooks run as Pods of a Deployment behind a Service. Those for conversion read their token.
     "admission": {
-        "webhooks": Part(
-            r"\[sig-api-machinery\] (AdmissionWebhook|CustomResourceConversionWebhook)"
-            r"|CustomResourceFieldSelectors"
+        "webhooks": Part(r"\[sig-api-machinery\] AdmissionWebhook"),
+        "conversion": Part(
+            r"CustomResourceConversionWebhook|CustomResourceFieldSelectors", tokens=True
         ),
         "policies": Part(r"\[sig-api-machinery\] (Validating|Mutating)AdmissionPolicy"),
     },

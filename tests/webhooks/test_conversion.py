@@ -1,7 +1,7 @@
 """Conversion webhooks of custom resources: reads, lists, watches and writes in two versions."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -92,6 +92,47 @@ async def test_objects_are_served_and_written_in_both_versions(tmp_path: Path) -
         assert read(listed)["spec"] == {"old": "2"}
         await service.delete(old, "default", "a", DeleteOptions())
         assert not (await service.list(old, "default", ListOptions())).documents
+
+
+async def test_objects_stored_before_the_storage_version_changed_are_converted(
+    tmp_path: Path,
+) -> None:
+    async with _served(tmp_path) as (service, stored, old):
+        await service.create(stored, "default", widget("before", spec={"new": "1"}), PERSON)
+        definition = read(service.stored(_DEFINITION, "", "widgets.example.com").value)
+        for version in definition["spec"]["versions"]:
+            version["storage"] = version["name"] == "v1beta1"
+        definition["metadata"]["generation"] += 1
+        status = {
+            "acceptedNames": definition["spec"]["names"],
+            "storedVersions": ["v1", "v1beta1"],
+        }
+        service.definitions.install({**definition, "status": status})
+        by_path = service.kinds.by_path
+        new, old = (by_path["example.com", name, "widgets"] for name in ("v1", "v1beta1"))
+        assert new.stored_as
+        body = widget("after", version="v1beta1", spec={"old": "2"})
+        await service.create(old, "default", body, PERSON)
+
+        def specs_of(kind: Kind, documents: Sequence[bytes]) -> list[Doc]:
+            shown = service.strategies[kind.strategy].shown
+            return [read(shown(document))["spec"] for document in documents]
+
+        for kind, field in ((new, "new"), (old, "old")):
+            listed = (await service.list(kind, "default", ListOptions())).documents
+            assert specs_of(kind, listed) == [{field: "2"}, {field: "1"}]
+            found = await service.get(kind, "default", "before")
+            assert specs_of(kind, [found]) == [{field: "1"}]
+            async with aclosing(service.watch(kind, "default", WatchOptions())) as batches:
+                events = await asyncio.wait_for(anext(batches), 60)
+            watched = specs_of(kind, [event.document for event in events])
+            assert watched == [{field: "2"}, {field: "1"}]
+        labelled = {"metadata": {"labels": {"seen": "yes"}}}
+        await service.patch(old, "default", "before", "merge", labelled, PERSON)
+        rewritten = read(service.stored(old, "default", "before").value)
+        assert rewritten["apiVersion"] == "example.com/v1beta1"
+        assert rewritten["spec"] == {"old": "1"}
+        assert rewritten["metadata"]["labels"] == {"seen": "yes"}
 
 
 async def test_a_watch_converts_its_events(tmp_path: Path) -> None:

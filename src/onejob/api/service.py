@@ -231,10 +231,13 @@ class Service:
 
     def _kinds_changed(self, change: KindsChanged) -> None:
         """Add and remove the strategies and schemas of changed kinds."""
-        staying = {(kind.strategy, kind.api_version) for kind in change.added}
+        # Strategies belong to roles: another version may take that of the storage version.
+        strategies = {kind.strategy for kind in change.added}
+        shapes = {(kind.api_version, kind.kind) for kind in change.added}
         for kind in change.removed:
-            if (kind.strategy, kind.api_version) not in staying:
+            if kind.strategy not in strategies:
                 self.strategies.pop(kind.strategy, None)
+            if (kind.api_version, kind.kind) not in shapes:
                 self.schema.drop(kind.api_version, kind.kind)
         for kind in change.added:
             if kind.strategy not in self.strategies:
@@ -339,7 +342,7 @@ class Service:
         self._reading.require_reached(resource_version)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> bytes:
-        if kind.stored_as:
+        if kind.stored_as or self._stored_in_others(kind):
             return await self._other_names.get(kind, namespace, name)
         return self.stored(kind, namespace, name).value
 
@@ -368,6 +371,22 @@ class Service:
             return self._other_names.translated(documents, kind)
         return [{**document, "apiVersion": kind.api_version} for document in documents]
 
+    def _stored_in_others(self, kind: Kind) -> bool:
+        """Return whether objects may be stored in versions that only a webhook converts."""
+        if not kind.custom or self.converter is None:
+            return False
+        return self.definitions.needs_conversion(kind)
+
+    def _is_stored_in_another(self, target: Target) -> bool:
+        """Return whether an object has to be converted by a webhook to be patched."""
+        if not self._stored_in_others(target.kind):
+            return False
+        stored = self.store.newest(target.key)
+        if stored is None:
+            return False
+        document: Document = msgspec.json.decode(stored.value)
+        return bool(document["apiVersion"] != target.kind.api_version)
+
     def outcome_for_client(self, kind: Kind, outcome: Outcome) -> Outcome:
         """Return `outcome` with the managedFields that a GET would return."""
         if (kind.api_version, kind.kind) not in STATUS_WRITERS:
@@ -376,7 +395,7 @@ class Service:
         return msgspec.structs.replace(outcome, document=document)
 
     async def list(self, kind: Kind, namespace: str, options: ListOptions) -> ListOutcome:
-        if kind.stored_as:
+        if kind.stored_as or self._stored_in_others(kind):
             return await self._other_names.list(kind, namespace, options)
         return await self._reading.list(kind, namespace, options)
 
@@ -388,7 +407,8 @@ class Service:
         Raises Expired, before or between events, when the requested revision is too old. Close the
         generator to end the watch early.
         """
-        served = self._other_names if kind.stored_as else self._reading
+        translated = kind.stored_as or self._stored_in_others(kind)
+        served = self._other_names if translated else self._reading
         batches = served.watch(kind, namespace, options)
         return self._while_served(kind, batches) if kind.custom else batches
 
@@ -465,10 +485,9 @@ class Service:
         `patch_type` is json, merge, strategic or apply; `body` is the decoded patch.
         """
         size = self._expanded(kind, body, size)
-        if kind.stored_as:
-            target = Target(kind, namespace, name, subresource)
-            return await self._other_names.patch(target, patch_type, body, options, problems, size)
         target = Target(kind, namespace, name, subresource)
+        if kind.stored_as or (patch_type != "apply" and self._is_stored_in_another(target)):
+            return await self._other_names.patch(target, patch_type, body, options, problems, size)
 
         def patch(writes: Writes, body: Any) -> Outcome:
             return writes.patch(target, patch_type, body, options, problems)

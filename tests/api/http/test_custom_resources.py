@@ -310,6 +310,28 @@ def test_all_versions_show_the_same_object(tmp_path: Path) -> None:
     with_requests(tmp_path, test)
 
 
+def test_a_new_storage_version_keeps_the_schema_of_every_version(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com"
+        old = a_version(thing({"a": text()}), name="v1beta1", storage=False)
+        new = a_version(thing({"b": text()}), name="v1")
+        await define(ask, a_definition(old, new))
+        switch = [
+            {"op": "replace", "path": "/spec/versions/0/storage", "value": True},
+            {"op": "replace", "path": "/spec/versions/1/storage", "value": False},
+        ]
+        await ask.ok("PATCH", path, switch, content_type="application/json-patch+json")
+        for version, field in (("v1beta1", "a"), ("v1", "b")):
+            url = f"{PATH.replace('v1/', f'{version}/')}?fieldValidation=Strict"
+            code, refused = await ask("POST", url, widget(version=version, spec={field: 1}))
+            assert (code, refused["reason"]) == (422, "Invalid")
+            code, refused = await ask("POST", url, widget(version=version, spec={"c": "1"}))
+            assert (code, refused["reason"]) == (400, "BadRequest")
+            assert 'unknown field "spec.c"' in refused["message"]
+
+    with_requests(tmp_path, test)
+
+
 def test_a_version_whose_webhook_is_missing_is_refused_clearly(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         versions = [a_version(name="v1"), a_version(name="v1beta1", storage=False)]

@@ -97,6 +97,13 @@ class Definitions:
         """Return whether objects of this kind are converted between versions by a webhook."""
         return self.conversion(kind).get("strategy") == "Webhook"
 
+    def needs_conversion(self, kind: Kind) -> bool:
+        """Return whether stored objects may be in another version that only a webhook converts."""
+        if not self.has_conversion_webhook(kind):
+            return False
+        stored: Sequence[str] = self._installed[kind.resource][0][3] or ()
+        return any(version != kind.version for version in stored)
+
 
 def served_versions(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the served versions, the storage version first.
