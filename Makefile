@@ -41,9 +41,9 @@ $(STAMP): $(READY) requirements/dev.txt
 	$(PIP) --require-hashes --requirement requirements/dev.txt
 	@touch $@
 
-$(SCHEMA): build_schema.py src/onejob/wire/kinds.py | $(READY)
+# Ignored by git: `git checkout` and `git merge` leave it, and update the times of the sources that differ.
+$(SCHEMA): build_schema.py src/onejob/wire/kinds.py src/onejob/api/schema/own_definitions.json | $(READY)
 	$(BIN)/python build_schema.py
-	@touch $@
 
 ##@ Develop
 # Locked versions are kept unless pyproject.toml excludes them; UPGRADE=--upgrade takes the newest.
@@ -65,7 +65,8 @@ run: $(READY) $(SCHEMA) ## run an example Job to completion
 ##@ Test
 # Three tiers: `check` before every commit, `test` before a change lands, `nightly` for repetition.
 # One process more than cores: tests with real processes often wait.
-PYTEST := $(BIN)/pytest -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 CHECKED := tests/planning tests/objects tests/api/kinds tests/informers tests/store
 
 .PHONY: check

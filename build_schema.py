@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parent
 TARGET = "src/onejob/api/data/schema.json.gz"
 #: Definitions of onejob's own kinds, in the form of the source.
 OWN_DEFINITIONS = "src/onejob/api/schema/own_definitions.json"
+#: Files of this repository that the schema follows from; the Makefile lists the same.
+SOURCES = ("build_schema.py", "src/onejob/wire/kinds.py", OWN_DEFINITIONS)
 
 #: Bodies that clients may send although they are no rows of KINDS.
 EXTRA_KINDS = (
@@ -29,7 +31,7 @@ EXTRA_KINDS = (
     ("authentication.k8s.io/v1", "TokenRequest"),
 )
 
-#: Fields of the original proposals that upstream never shipped; onejob serves them.
+#: Fields of the original proposals that upstream never shipped, and fields of our own.
 EXTENSION_FIELDS: dict[str, dict[str, dict[str, Any]]] = {
     "io.k8s.api.batch.v1.JobSpec": {
         "backoffSeconds": {
@@ -158,7 +160,18 @@ def write_schema(root: Path) -> Path:
         unfinished = target.with_suffix(".tmp")
         unfinished.write_bytes(content)
         unfinished.replace(target)
+    # Newer than its sources, also if they changed without changing it.
+    target.touch()
     return target
+
+
+def is_out_of_date(root: Path) -> bool:
+    """Return whether the schema is absent or older than one of its sources."""
+    target = root / TARGET
+    if not target.is_file():
+        return True
+    written = target.stat().st_mtime_ns
+    return any((root / source).stat().st_mtime_ns > written for source in SOURCES)
 
 
 def newest_definitions() -> tuple[str, dict[str, Any]]:

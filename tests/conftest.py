@@ -44,6 +44,13 @@ _WITHOUT_PROCESSES = frozenset(
 )
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    from build_schema import is_out_of_date
+
+    if exitstatus and is_out_of_date(Path(__file__).parents[1]):
+        terminalreporter.write_line("the schema of the API is older than its sources: make setup")
+
+
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """Yield a folder for the test, in memory if it starts no processes: there, syncs are free."""

@@ -2,11 +2,14 @@
 
 import gzip
 import json
+import os
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from build_schema import OWN_DEFINITIONS, TARGET, digest, write_schema
+from build_schema import OWN_DEFINITIONS, SOURCES, TARGET, digest, is_out_of_date, write_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = Path("src/onejob/wire/kinds.py")
@@ -23,6 +26,33 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_schema_data_is_up_to_date(built: Path) -> None:
     assert (ROOT / TARGET).read_bytes() == built.read_bytes(), "run python build_schema.py"
+
+
+def test_the_makefile_rebuilds_the_schema_after_changes_of_its_sources() -> None:
+    (rule,) = re.findall(r"^\$\(SCHEMA\): (.*) \|", (ROOT / "Makefile").read_text(), re.M)
+    assert rule.split() == list(SOURCES)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_schema_older_than_a_source_is_out_of_date_until_written(
+    built: Path, tmp_path: Path, source: str
+) -> None:
+    shutil.copytree(built.parents[4], tmp_path, dirs_exist_ok=True)
+    shutil.copy(ROOT / "build_schema.py", tmp_path)
+    write_schema(tmp_path)
+    assert not is_out_of_date(tmp_path)
+    os.utime(tmp_path / TARGET, ns=(0, 0))
+    assert is_out_of_date(tmp_path)
+    for each in SOURCES:
+        os.utime(tmp_path / each, ns=(0, 0))
+    assert not is_out_of_date(tmp_path)
+    os.utime(tmp_path / source, ns=(1, 1))
+    assert is_out_of_date(tmp_path)
+    # Its content is the same.
+    write_schema(tmp_path)
+    assert not is_out_of_date(tmp_path)
+    (tmp_path / TARGET).unlink()
+    assert is_out_of_date(tmp_path)
 
 
 def test_the_data_is_small(built: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from onejob.api.schema.schema import load_definitions
 from onejob.planning.pod.without_effect import RULES
+from tests.field_effects.__main__ import acting, unknown_text
 from tests.field_effects.inventory import ROOT, SCRIPT
 from tests.field_effects.plants import can_disable
 from tests.python_sources import syntax_tree
@@ -102,6 +103,13 @@ def test_the_effect_of_every_acting_field_can_be_disabled() -> None:
         place for place, row in SCRIPT.inventory().decided.items() if row.verdict.startswith("acts")
     ]
     assert [f"{type_}.{field}" for type_, field in acting if not can_disable(type_, field)] == []
+
+
+def test_a_name_that_is_no_acting_field_gets_the_right_one() -> None:
+    text = unknown_text(["backoffSeconds", "planted"], acting())
+    assert "backoffSeconds (use batch.v1.JobSpec.backoffSeconds)" in text
+    assert "planted (use TYPE.FIELD, such as batch.v1.JobSpec.suspend)" in text
+    assert "batch.v1.JobSpec.suspend" in acting()
 
 
 def test_the_page_is_written_from_the_inventory() -> None:

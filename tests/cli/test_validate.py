@@ -1,12 +1,18 @@
 """`onejob validate`: problems with file and line, without a server."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from build_schema import EXTENSION_FIELDS
 
 from onejob.cli.manifests.loading import read_manifests
-from onejob.cli.manifests.portability import portability_problems
+from onejob.cli.manifests.portability import (
+    JOB_EXTENSIONS,
+    POD_EXTENSIONS,
+    portability_problems,
+)
 from tests.cli.command_line import EXAMPLES, CommandLine
 
 GOOD = """\
@@ -116,6 +122,34 @@ def test_validate_names_unsupported_fields_of_clusters(tmp_path: Path) -> None:
         (f"{pod}.containers[0].command[1]", 18),
         (f"{pod}.containers[0].args[0]", 19),
     ]
+
+
+@pytest.mark.parametrize(
+    ("type_", "table"),
+    [
+        ("io.k8s.api.batch.v1.JobSpec", JOB_EXTENSIONS),
+        ("io.k8s.api.core.v1.PodSpec", POD_EXTENSIONS),
+    ],
+)
+def test_every_field_of_our_own_is_in_the_table_of_portability(
+    type_: str, table: Mapping[str, str | None]
+) -> None:
+    assert table.keys() == EXTENSION_FIELDS[type_].keys()
+
+
+@pytest.mark.parametrize("annotation", ["onejob.dev/backoff-seconds", None])
+def test_validate_names_the_annotation_of_a_field_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, annotation: str | None
+) -> None:
+    table = {"backoffSeconds": annotation}
+    monkeypatch.setattr("onejob.cli.manifests.portability.JOB_EXTENSIONS", table)
+    file = tmp_path / "j.yaml"
+    file.write_text(GOOD.replace("  suspend: true\n", "  backoffSeconds: 3\n"))
+    (manifest,) = read_manifests([str(file)])
+    (problem,) = portability_problems(manifest, lambda path: False)
+    dropped = "this field exists only in onejob; a Kubernetes API server drops it"
+    hint = f" (use the annotation {annotation} and `onejob controller`)" if annotation else ""
+    assert (problem.field, problem.message) == ("spec.backoffSeconds", dropped + hint)
 
 
 def test_annotations_that_a_cluster_only_keeps_are_named(onejob: CommandLine) -> None:

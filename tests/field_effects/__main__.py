@@ -1,6 +1,7 @@
 """Driver: disable acting fields one by one and run their named tests, which must fail.
 
-Usage: `python -m tests.field_effects [--sample N [--seed S]] [TYPE.FIELD …]`
+Usage: `python -m tests.field_effects [--sample N [--seed S]] [TYPE.FIELD …]`, such as
+`batch.v1.JobSpec.suspend`
 """
 
 import argparse
@@ -8,7 +9,7 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from multiprocessing import get_context
 
@@ -29,6 +30,17 @@ def acting() -> dict[str, tuple[str, ...]]:
         for (type_, field), row in SCRIPT.inventory().decided.items()
         if row.verdict.startswith("acts")
     }
+
+
+def unknown_text(names: Sequence[str], acting: Collection[str]) -> str:
+    """Return the message about names that are no acting fields, with fields of the same name."""
+    lines = []
+    for name in names:
+        last = name.rsplit(".", 1)[-1]
+        alike = sorted(field for field in acting if field.rsplit(".", 1)[-1] == last)
+        hint = ", ".join(alike) or "TYPE.FIELD, such as batch.v1.JobSpec.suspend"
+        lines.append(f"no acting field of docs/reference/fields.toml: {name} (use {hint})")
+    return "; ".join(lines)
 
 
 def outcome(request: tuple[Sequence[str], str]) -> str:
@@ -71,6 +83,8 @@ def main() -> int:
     options = parser.parse_args()
     rows = acting()
     chosen: list[str] = options.fields or sorted(rows)
+    if unknown := [field for field in chosen if field not in rows]:
+        parser.error(unknown_text(unknown, rows))
     if options.sample:
         chosen = random.Random(options.seed).sample(chosen, options.sample)
     # A test that fails anyway notices nothing.

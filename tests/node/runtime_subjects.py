@@ -22,6 +22,9 @@ class Subject(NamedTuple):
 
     options: NodeOptions
     pod: Callable[[int, int], Document]
+    #: Whether Pods run for the seconds and end with the code that they are given. If not, they end
+    #: at once with code 0, and tests that need others are skipped.
+    lasts_and_fails: bool = True
 
     def make(self, data_dir: Path) -> Runtime:
         context = NodeContext(NODE, "127.0.0.1", ROOM)

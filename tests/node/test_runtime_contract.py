@@ -48,6 +48,8 @@ class Trial:
 
     def launch(self, uid: str, *, seconds: int = 0, code: int = 0) -> AttemptRef:
         """Launch the first attempt of a Pod's only container."""
+        if (seconds or code) and not self._subject.lasts_and_fails:
+            pytest.skip("the Pods of this runtime end at once with code 0")
         pod = self._subject.node_pod(uid, seconds=seconds, code=code)
         (container,) = pod.spec.containers
         self.runtime.launch(pod, container, 0)
@@ -131,6 +133,16 @@ def play(subject: Subject, tmp_path: Path) -> Callable[[Play], None]:
 
 def test_every_registered_runtime_has_a_subject() -> None:
     assert SUBJECTS.keys() == RUNTIMES.keys()
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(1, 0), (0, 1)])
+def test_a_runtime_whose_pods_end_at_once_skips_tests_of_others(
+    tmp_path: Path, seconds: int, code: int
+) -> None:
+    subject = SUBJECTS["simulated"]._replace(lasts_and_fails=False)
+    trial = Trial(subject, subject.make(tmp_path))
+    with pytest.raises(pytest.skip.Exception):
+        trial.launch("u", seconds=seconds, code=code)
 
 
 def test_an_empty_data_dir_has_no_attempts(play: Callable[[Play], None]) -> None:

@@ -2,10 +2,7 @@
 
 from typing import Final
 
-#: Onejob runs Jobs and their Pods; Deployments and the like are stored without effect.
-_WORKLOADS: Final = (
-    "out of scope: needs the Deployment, ReplicaSet or ReplicationController controller"
-)
+_WORKLOADS: Final = "out of scope: needs the ReplicationController controller"
 _STORED_ONLY: Final = "out of scope: needs the effects of a kind that is stored only"
 _KINDS: Final = "out of scope: needs kinds that are not served (autoscaling/v1, CSINode)"
 _IMAGE: Final = "the process runtime has no images: needs a file of one"
@@ -31,10 +28,7 @@ KNOWN_FAILURES: Final[dict[str, str]] = {
     "MUST list and watch custom resources matching the field selector [Conformance]": (
         "field selectors of a version that a webhook converts are compared with stored objects"
     ),
-    f"{_COLLECTOR} delete RS created by deployment when not orphaning [Conformance]": _WORKLOADS,
     f"{_COLLECTOR} delete pods created by rc when not orphaning [Conformance]": _WORKLOADS,
-    f"{_COLLECTOR} orphan RS created by deployment when deleteOptions.PropagationPolicy is Orphan "
-    "[Conformance]": _WORKLOADS,
     f"{_API} ResourceQuota should create a ResourceQuota and capture the life of a replication "
     "controller. [Conformance]": "out of scope: ReplicationControllers cannot be created",
     f"{_API} AdmissionWebhook [Privileged:ClusterAdmin] should isolate connection pool by resolved "
@@ -42,10 +36,6 @@ KNOWN_FAILURES: Final[dict[str, str]] = {
         "the process runtime: Pods share ports, so the old Pod ends before the new one starts, and "
         "the webhook that has to admit the new one is the old one"
     ),
-    "[sig-apps] DisruptionController should block an eviction until the PDB is updated to allow it "
-    "[Conformance]": _WORKLOADS,
-    "[sig-auth] Certificates API [Privileged:ClusterAdmin] should support CSR API operations "
-    "[Conformance]": "out of scope: CertificateSigningRequests are stored only, without approval",
     "[sig-auth] ServiceAccounts ServiceAccountIssuerDiscovery should support OIDC discovery of "
     "service account issuer [Conformance]": "needs the name of the issuer in DNS, inside of Pods",
     "[sig-auth] ServiceAccounts should allow opting out of API token automount [Conformance]": (
@@ -68,7 +58,7 @@ KNOWN_FAILURES: Final[dict[str, str]] = {
         for hook in ("poststart exec", "poststart http", "prestop exec", "prestop http")
     },
     "[sig-node] PreStop should call prestop when killing a pod [Conformance]": (
-        "reads from a Pod of its own image through `pods/proxy`; not tried since that is served"
+        "deliberate: Pods of the default account get no token; passes with `--tokens`"
     ),
     f"[sig-node] Probing container should be restarted with a GRPC liveness probe {_NODE}": _IMAGE,
     "[sig-node] Probing container should *not* be restarted with a GRPC liveness probe "

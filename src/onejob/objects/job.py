@@ -84,7 +84,8 @@ class JobSpec(View, frozen=True):
     ttl_seconds_after_finished: int | None = None
     managed_by: str | None = None
     scheduling: JobScheduling | None = None
-    #: Fields of the original proposal that upstream never shipped (docs/reference/fields.md).
+    #: Fields of the original proposal that upstream never shipped, and fields of our own
+    #: (docs/reference/fields.md).
     backoff_seconds: int | None = None
     failed_pods_limit: int | None = None
     #: Raw stored bytes; `onejob.planning.job.pod_template` creates Pods from them.

@@ -142,6 +142,18 @@ def test_only_approved_requests_of_known_signers_are_signed(tmp_path: Path) -> N
     with_requests(tmp_path, test)
 
 
+def test_requests_are_selected_by_their_signer(tmp_path: Path) -> None:
+    async def test(ask: Requests) -> None:
+        await ask.ok("POST", PATH, a_request("mine", signerName="example.com/a"))
+        await ask.ok("POST", PATH, a_request("other", signerName="example.com/b"))
+        listed = await ask.get(f"{PATH}?fieldSelector=spec.signerName%3Dexample.com/a")
+        assert [item["metadata"]["name"] for item in listed["items"]] == ["mine"]
+        code, refused = await ask("GET", f"{PATH}?fieldSelector=spec.username%3Da")
+        assert (code, refused["message"]) == (400, "field label not supported: spec.username")
+
+    with_requests(tmp_path, test)
+
+
 def test_decisions_and_certificates_are_final_and_have_their_endpoints(tmp_path: Path) -> None:
     async def test(ask: Requests) -> None:
         await ask.ok("POST", PATH, a_request(signerName="example.com/a"))

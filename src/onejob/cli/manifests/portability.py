@@ -26,11 +26,12 @@ from onejob.planning.names import (
 from onejob.planning.notify.annotations import NOTIFY_ANNOTATION
 from onejob.planning.queue.limits import QUEUE_LABEL
 
-_JOB_EXTENSIONS: Final = {
+#: Fields of our own in the specs of Jobs and Pods: the annotation that stands for each, or None.
+JOB_EXTENSIONS: Final[Mapping[str, str | None]] = {
     "backoffSeconds": BACKOFF_SECONDS_ANNOTATION,
     "failedPodsLimit": FAILED_PODS_LIMIT_ANNOTATION,
 }
-_POD_EXTENSIONS: Final = {"ttlSecondsAfterFinished": POD_TTL_ANNOTATION}
+POD_EXTENSIONS: Final[Mapping[str, str | None]] = {"ttlSecondsAfterFinished": POD_TTL_ANNOTATION}
 #: Annotations that a Kubernetes cluster stores, but honours only for Jobs run by `onejob
 #: controller`.
 _PLANNED: Final = frozenset(
@@ -114,7 +115,7 @@ def _job(job: Mapping[str, Any], path: str, exists: Exists) -> _Found:
     spec = job["spec"]
     # With another managedBy, the user has chosen a controller that may honour these annotations.
     yield from _marks(job, path, planned=not spec.get("managedBy"))
-    yield from _extensions(spec, f"{path}spec", _JOB_EXTENSIONS)
+    yield from _extensions(spec, f"{path}spec", JOB_EXTENSIONS)
     yield from _marks(spec["template"], f"{path}spec.template.")
     yield from _pod(spec["template"]["spec"], f"{path}spec.template.spec", exists)
 
@@ -132,18 +133,17 @@ def _marks(of: Mapping[str, Any], path: str, *, planned: bool = False) -> _Found
                 )
 
 
-def _extensions(spec: Mapping[str, Any], path: str, names: Mapping[str, str]) -> _Found:
+def _extensions(spec: Mapping[str, Any], path: str, names: Mapping[str, str | None]) -> _Found:
     for name, annotation in names.items():
         if spec.get(name) is not None:
-            yield (
-                f"{path}.{name}",
-                "this field exists only in onejob; a Kubernetes API server drops it (use the "
-                f"annotation {annotation} and `onejob controller`)",
-            )
+            text = "this field exists only in onejob; a Kubernetes API server drops it"
+            if annotation is not None:
+                text += f" (use the annotation {annotation} and `onejob controller`)"
+            yield f"{path}.{name}", text
 
 
 def _pod(spec: Mapping[str, Any], path: str, exists: Exists) -> _Found:
-    yield from _extensions(spec, path, _POD_EXTENSIONS)
+    yield from _extensions(spec, path, POD_EXTENSIONS)
     for field in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(field) or ()):
             yield from _container(container, f"{path}.{field}[{index}]", exists)

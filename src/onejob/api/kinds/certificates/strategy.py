@@ -29,6 +29,7 @@ _USAGES: Final = [
 _DECISIONS: Final = (APPROVED, DENIED, FAILED)
 _STATUSES: Final = ["False", "True", "Unknown"]
 _MIN_SECONDS: Final = 600
+_SIGNER_NAME: Final = "spec.signerName"
 
 
 class CertificateRequestStrategy(StoredStrategy):
@@ -77,6 +78,14 @@ class CertificateRequestStrategy(StoredStrategy):
                 text = f'updates may not modify a condition of type "{kind}"'
                 errors.append(forbidden(path, text))
         return errors + _certificate_errors(new, old)
+
+    def selectable_fields(self, doc: Document) -> Mapping[str, str]:
+        return {_SIGNER_NAME: (doc.get("spec") or {}).get("signerName", "")}
+
+    def field_label_error(self, label: str) -> str | None:
+        if label in ("metadata.name", _SIGNER_NAME):
+            return None
+        return f"field label not supported: {label}"
 
     def columns(self) -> list[dict[str, Any]]:
         return _COLUMNS
@@ -136,7 +145,7 @@ def _spec_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _signer_errors(name: str) -> list[FieldError]:
-    path = "spec.signerName"
+    path = _SIGNER_NAME
     if name == "kubernetes.io/legacy-unknown":
         text = "the legacy signerName is not allowed via this API version"
         return [invalid(path, name, text)]
