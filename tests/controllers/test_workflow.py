@@ -472,6 +472,26 @@ async def test_orphaned_jobs_stay(tmp_path: Path) -> None:
         assert "ownerReferences" not in job["metadata"]
 
 
+async def test_task_of_a_deleted_job_ends_once_its_pod_is_orphaned(tmp_path: Path) -> None:
+    async with a_running(tmp_path) as house:
+        key = await start(house, a_task("a"))
+        job = Key(JOBS, "default", "wf-a")
+        uid = (await house.get(job))["metadata"]["uid"]
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "wf-a", "uid": uid}
+        metadata = {
+            "labels": {"batch.kubernetes.io/controller-uid": uid},
+            "ownerReferences": [{**owner, "controller": True}],
+        }
+        pod = await house.a_pod("p", metadata=metadata)
+        await house.delete(job)
+        # No collector runs, so that the Pod keeps its owner.
+        await asyncio.sleep(20)
+        assert await states(house, key) == {"a": "Running"}
+        await house.patch(pod, {"metadata": {"ownerReferences": None}})
+        await asyncio.sleep(20)
+        assert await states(house, key) == {"a": "Failed"}
+
+
 async def test_workflow_of_another_manager_is_left_alone(tmp_path: Path) -> None:
     async with a_running(tmp_path) as house:
         key = await start(house, *ETL, managedBy="example.com/flows")

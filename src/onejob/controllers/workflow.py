@@ -30,7 +30,7 @@ from onejob.informers.cache import Cache, Delta
 from onejob.informers.workqueue import Retry, WorkQueue, work
 from onejob.metrics import QueueName, Result, TaskEnded, TaskState
 from onejob.objects.job import Job, read_job
-from onejob.objects.meta import JOBS, WORKFLOWS, Key
+from onejob.objects.meta import JOBS, WORKFLOWS, Key, OwnerReference
 from onejob.objects.pod import Pod
 from onejob.objects.workflow import API_VERSION, Workflow, WorkflowStatus, all_tasks
 from onejob.planning.history import RemovedJob
@@ -251,8 +251,8 @@ class WorkflowController:
         if not self._with_results and not self._remnants:
             return
         for delta in deltas:
-            pod = delta.new or delta.old
-            owner = pod.metadata.controller_ref if pod is not None else None
+            # Of an orphaned Pod, only the old version names the owner.
+            owner = _controller_of(delta.new) or _controller_of(delta.old)
             if owner is None:
                 continue
             if (key := self._remnants.get(owner.uid)) is not None:
@@ -667,6 +667,10 @@ def settle_delay(gone_for: float) -> float:
     Never a mere remainder of rounding: a timer may be due without any time having passed.
     """
     return max(_SETTLE_SECONDS - gone_for, _SHORTEST_DELAY)
+
+
+def _controller_of(pod: Pod | None) -> OwnerReference | None:
+    return None if pod is None else pod.metadata.controller_ref
 
 
 def _owner_of(job: Job | None) -> Key | None:
