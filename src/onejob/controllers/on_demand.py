@@ -5,7 +5,7 @@ Until then, nothing of it is imported, and it handles no changes of other kinds.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
@@ -35,6 +35,30 @@ class QueuedController(Protocol):
     def note(self, key: Key) -> str: ...
 
     def clock_jumped(self) -> None: ...
+
+
+class OneQueue:
+    """Base of controllers with one queue and nothing to say about single objects."""
+
+    queue_name: ClassVar[QueueName]
+    _queue: WorkQueue[Key]
+
+    @property
+    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
+        """Queues by the name that metrics use."""
+        return {self.queue_name: self._queue}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued or being processed."""
+        return self._queue.idle
+
+    def note(self, key: Key) -> str:
+        return ""
+
+    def clock_jumped(self) -> None:
+        """Sync all delayed objects: their times may have passed, or be further away."""
+        self._queue.make_delayed_due()
 
 
 C = TypeVar("C", bound=QueuedController)

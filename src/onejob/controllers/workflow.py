@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from onejob.client.events import about
 from onejob.client.write_series import DurableWrites, WriteSeries
 from onejob.controllers.context import ControllerContext
+from onejob.controllers.on_demand import OneQueue
 from onejob.controllers.workflow_effects import (
     Creations,
     change_jobs,
@@ -28,7 +29,7 @@ from onejob.controllers.workflow_effects import (
 from onejob.controllers.workflow_starts import HeldJobs
 from onejob.informers.cache import Cache, Delta
 from onejob.informers.workqueue import Retry, WorkQueue, work
-from onejob.metrics import QueueName, Result, TaskEnded, TaskState
+from onejob.metrics import Result, TaskEnded, TaskState
 from onejob.objects.job import Job, read_job
 from onejob.objects.meta import JOBS, WORKFLOWS, Key, OwnerReference
 from onejob.objects.pod import Pod
@@ -118,7 +119,7 @@ class _Jobs:
         return final or self._cache.get(Key(JOBS, self._namespace, name))
 
 
-class WorkflowController:
+class WorkflowController(OneQueue):
     """Controller of workflows: creates the Jobs of their tasks, and writes their status.
 
     Guarantees: a workflow is synced by one worker at a time, on caches that include the
@@ -126,6 +127,8 @@ class WorkflowController:
 
     `run` works until cancelled; the informers of the context must be running as well.
     """
+
+    queue_name = "workflow"
 
     def __init__(
         self,
@@ -170,14 +173,6 @@ class WorkflowController:
             self._queue.add(key)
         await work(self._queue, self.sync, workers=self._workers, name="workflow")
 
-    @property
-    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
-        return {"workflow": self._queue}
-
-    @property
-    def idle(self) -> bool:
-        return self._queue.idle
-
     def note(self, key: Key) -> str:
         """Return why the last sync started no Job, for `onejob why`; "" if it started one."""
         state = self._states.get(key)
@@ -187,10 +182,6 @@ class WorkflowController:
         """Return whether the status on disk of a workflow may lack Jobs, or their ends."""
         workflow = self._workflows.cache.get(Key(WORKFLOWS, namespace, name))
         return workflow is not None and workflow.metadata.uid == uid and not workflow.finished
-
-    def clock_jumped(self) -> None:
-        """Sync all delayed workflows: their deadlines may have passed, or be further away."""
-        self._queue.make_delayed_due()
 
     # --- changes --------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Controller that signs approved CertificateSigningRequests with the server's authority."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,9 +10,9 @@ from onejob.api.access.signing import CertificateSigner
 from onejob.api.kinds.certificates.contents import BadCertificateRequest, names_in, read_request
 from onejob.client.base import Patch
 from onejob.controllers.context import ControllerContext
+from onejob.controllers.on_demand import OneQueue
 from onejob.informers.cache import Delta
 from onejob.informers.workqueue import WorkQueue, work
-from onejob.metrics import QueueName
 from onejob.objects.meta import Key
 from onejob.planning.certificates import FAILED, is_to_be_signed, life_seconds, signer_refusal
 from onejob.wire.errors import InternalError, NotFound
@@ -20,11 +20,13 @@ from onejob.wire.errors import InternalError, NotFound
 RESOURCE: Final = "certificatesigningrequests.certificates.k8s.io"
 
 
-class CertificateSigning:
+class CertificateSigning(OneQueue):
     """Signer for client certificates of the API and serving certificates of nodes.
 
     A request that its signer does not accept gets the condition Failed.
     """
+
+    queue_name = "certificates"
 
     def __init__(self, context: ControllerContext, signer: CertificateSigner) -> None:
         self._client = context.client
@@ -35,17 +37,6 @@ class CertificateSigning:
         informer.on_change(self._changed)
         for view in informer.cache:
             self._queue.add(Key(RESOURCE, "", view.metadata.name))
-
-    @property
-    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
-        return {"certificates": self._queue}
-
-    @property
-    def idle(self) -> bool:
-        return self._queue.idle
-
-    def note(self, key: Key) -> str:
-        return ""
 
     def clock_jumped(self) -> None:
         """Do nothing: requests do not wait for a time."""

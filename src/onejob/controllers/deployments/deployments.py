@@ -1,6 +1,6 @@
 """Deployment controller: creates, scales and deletes ReplicaSets, and writes the status."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
@@ -9,10 +9,10 @@ from onejob.client.base import Client, Create, Delete, Op, Patch, Written
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.deployments.ownership import catch_up, claim
+from onejob.controllers.on_demand import OneQueue
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.informers.workqueue import Retry, WorkQueue, work
-from onejob.metrics import QueueName
 from onejob.objects.deployment import (
     API_VERSION,
     DEPLOYMENTS,
@@ -86,12 +86,14 @@ _STUCK = frozenset(
 )
 
 
-class DeploymentController:
+class DeploymentController(OneQueue):
     """Controller of Deployments.
 
     Guarantees: a Deployment is synced by one worker at a time, on caches that include the
     controller's own writes.
     """
+
+    queue_name = "deployment"
 
     def __init__(
         self,
@@ -121,20 +123,6 @@ class DeploymentController:
         for deployment in self._deployments.cache:
             self._queue.add(deployment.key)
         await work(self._queue, self.sync, workers=self._workers, name="deployment")
-
-    @property
-    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
-        return {"deployment": self._queue}
-
-    @property
-    def idle(self) -> bool:
-        return self._queue.idle
-
-    def note(self, key: Key) -> str:
-        return ""
-
-    def clock_jumped(self) -> None:
-        self._queue.make_delayed_due()
 
     # --- changes --------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """ReplicaSet controller: creates and deletes Pods, and writes the status."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -8,10 +8,10 @@ from onejob.client.base import Create, Delete, Op, Patch, Written
 from onejob.client.events import about
 from onejob.controllers.context import ControllerContext
 from onejob.controllers.deployments.ownership import catch_up, claim
+from onejob.controllers.on_demand import OneQueue
 from onejob.informers.cache import Delta
 from onejob.informers.informer import Informer
 from onejob.informers.workqueue import Retry, WorkQueue, work
-from onejob.metrics import QueueName
 from onejob.objects.deployment import (
     API_VERSION,
     REPLICA_SETS,
@@ -39,12 +39,14 @@ class _State(Struct):
     failed_at: float = 0.0
 
 
-class ReplicaSetController:
+class ReplicaSetController(OneQueue):
     """Controller of ReplicaSets.
 
     Guarantees: a ReplicaSet is synced by one worker at a time, on caches that include the
     controller's own writes, so no Pod is created twice.
     """
+
+    queue_name = "replicaset"
 
     def __init__(
         self, context: ControllerContext, replica_sets: Informer[ReplicaSet], *, workers: int = 2
@@ -64,20 +66,6 @@ class ReplicaSetController:
         for replica_set in self._replica_sets.cache:
             self._queue.add(replica_set.key)
         await work(self._queue, self.sync, workers=self._workers, name="replicaset")
-
-    @property
-    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
-        return {"replicaset": self._queue}
-
-    @property
-    def idle(self) -> bool:
-        return self._queue.idle
-
-    def note(self, key: Key) -> str:
-        return ""
-
-    def clock_jumped(self) -> None:
-        self._queue.make_delayed_due()
 
     # --- changes --------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from msgspec import Struct, field
 
 from onejob.client.base import Create, Delete, Op, Replace, Selection
 from onejob.controllers.context import ControllerContext
+from onejob.controllers.on_demand import OneQueue
 from onejob.informers.cache import Delta
 from onejob.informers.workqueue import WorkQueue, work
-from onejob.metrics import QueueName
 from onejob.objects.meta import Key
 from onejob.objects.pod import Pod
 from onejob.objects.service import AddressedPod, Service, read_addressed_pod
@@ -59,8 +59,10 @@ class _Followed(Struct):
         return before is not None
 
 
-class EndpointsController:
+class EndpointsController(OneQueue):
     """Controller of the addresses of Services."""
+
+    queue_name = "endpoint"
 
     def __init__(self, context: ControllerContext, *, workers: int = 2) -> None:
         self._client = context.client
@@ -78,20 +80,6 @@ class EndpointsController:
             if service.selects_pods:
                 self._queue.add(service.key)
         await work(self._queue, self.sync, workers=self._workers, name="endpoint")
-
-    @property
-    def queues(self) -> Mapping[QueueName, WorkQueue[Key]]:
-        return {"endpoint": self._queue}
-
-    @property
-    def idle(self) -> bool:
-        return self._queue.idle
-
-    def note(self, key: Key) -> str:
-        return ""
-
-    def clock_jumped(self) -> None:
-        self._queue.make_delayed_due()
 
     def _services_changed(self, deltas: Sequence[Delta[Service]]) -> None:
         for delta in deltas:
